@@ -1,0 +1,1 @@
+"""Certified-radius-maximizing policies (CAMP) and policy-smoothing certificates for Stable-Baselines3."""

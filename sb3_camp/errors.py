@@ -1,0 +1,10 @@
+"""The error that every part of the package raises for input that a user can put right."""
+
+
+class InputError(ValueError):
+    """
+    What the user gave cannot be used: a log, a folder, an argument.
+
+    The message is one line that says what is wrong, where (file, row, key) and what to do about it. The command-line tools
+    print it without a traceback and exit with status 2.
+    """
