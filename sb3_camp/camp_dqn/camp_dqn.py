@@ -1,0 +1,435 @@
+"""CAMP: deep Q-learning that widens the gap between the best and the second-best action."""
+
+import io
+import os
+import pathlib
+import warnings
+from numbers import Real
+from typing import Any, ClassVar, Literal, TypeVar, cast
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.noise import ActionNoise
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, ReplayBufferSamples, Schedule
+from stable_baselines3.common.utils import FloatSchedule, get_parameters_by_name, polyak_update
+from stable_baselines3.dqn import DQN
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch.nn import functional as F
+
+from sb3_camp.action_scores import ActionScores, action_scores
+from sb3_camp.camp_dqn.frozen_reference import PolicyRecipe, check_same_spaces, load_frozen_policy
+from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
+from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer, AlternatingSampling
+from sb3_camp.errors import InputError
+
+SelfCAMPDQN = TypeVar("SelfCAMPDQN", bound="CAMPDQN")
+
+
+class CAMPDQN(DQN):
+    """
+    Certified-rAdius-Maximizing Policy training (CAMP) of a DQN.
+
+    Two networks act in turn, step by step, in the same (noisy) environment and learn from what they did themselves
+    (Algorithm 1). The reference network learns by temporal differences. The primary network, which is the policy of this
+    model, imitates the reference, while a hinge loss widens the gap between its best and its second-best Q-value: the wider
+    the gap, the larger a perturbation has to be to change the action (Theorem 3).
+
+    Paper: CAMP in the Odyssey: Provably Robust Reinforcement Learning with Certified Radius Maximization,
+    USENIX Security 2025.
+
+    The arguments of SB3's DQN keep their meaning, with these remarks:
+
+    - Each of the ``gradient_steps`` updates both networks, each on a batch of its own.
+    - ``target_update_interval`` concerns the reference's target network; the primary has no use for one. As in SB3, copies are
+      made while steps are collected: an interval below ``train_freq * n_envs`` (the paper: 10 and 256) makes several copies
+      in a row of the same weights, in effect one copy per rollout.
+    - ``n_steps``: windows run on across the actions of both networks (off-policy, uncorrected).
+    - ``optimize_memory_usage`` may be combined with ``n_steps`` and with the handling of time limits, but not with Dict
+      observations.
+
+    :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy): the architecture of both networks
+    :param env: The environment to learn from, with its observations noised already
+        (see :class:`~sb3_camp.wrappers.NoisyObservationWrapper`)
+    :param learning_rate: The learning rate of both networks, it can be a function of the current progress remaining
+    :param buffer_size: size of the replay buffer, both halves together; rounded up to an even number of rows
+    :param learning_starts: how many steps of the model to collect transitions for before learning starts
+    :param batch_size: Minibatch size for each gradient update of each network
+    :param tau: the soft update coefficient of the reference's target network
+    :param gamma: the discount factor
+    :param train_freq: Update the model every ``train_freq`` steps
+    :param gradient_steps: How many gradient steps to do after each rollout, -1: as many as steps of the environment
+    :param replay_buffer_class: :class:`AlternatingReplayBuffer` or :class:`AlternatingDictReplayBuffer` (chosen by the
+        observation space if ``None``) or a subclass
+    :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
+    :param optimize_memory_usage: Store each observation only once
+    :param n_steps: Number of rewards that are summed up before bootstrapping
+    :param target_update_interval: update the target network every ``target_update_interval`` environment steps
+    :param exploration_fraction: fraction of entire training period over which the exploration rate is reduced
+    :param exploration_initial_eps: initial value of random action probability
+    :param exploration_final_eps: final value of random action probability
+    :param max_grad_norm: The maximum value for the gradient clipping, for each network
+    :param camp_lambda: The paper's lambda, the weight of the hinge loss against imitation; it can be a function of the current
+        progress remaining
+    :param camp_eta: The paper's eta, the Q-gap up to which the hinge pulls, in units of the primary's Q-values (which are
+        logits, not returns): a number, or "adaptive" for the range of the primary's Q-values over the batch
+    :param imitation: "soft": imitate Softmax(reference Q-values) (the paper); "hard": imitate the reference's greedy action
+    :param replay: "split": each network learns from the steps where it acted (Algorithm 1); "shared": both from all steps
+    :param reference: A trained agent to imitate instead of a reference learned alongside (the paper's Atari mode): an SB3
+        model or the path of a checkpoint, DQN or any algorithm with discrete actions that
+        :func:`~sb3_camp.action_scores.action_scores` knows. It is frozen, only the primary acts, and all transitions are its
+        own. If it is a DQN of the same architecture, the primary starts from its weights. The saved model contains it.
+    :param stats_window_size: Window size for the rollout logging
+    :param tensorboard_log: the log location for tensorboard (if None, no logging)
+    :param policy_kwargs: additional arguments to be passed to the policy (and to the reference's) on creation
+    :param verbose: Verbosity level: 0 for no output, 1 for info messages, 2 for debug messages
+    :param seed: Seed for the pseudo random generators
+    :param device: Device (cpu, cuda, ...) on which the code should be run
+    :param _init_setup_model: Whether or not to build the networks at the creation of the instance
+    :raises InputError: (a ValueError) for options that cannot be right, e.g. HER buffers or a reference with other spaces
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = DQN.policy_aliases
+    # The policy whose action scores the primary imitates: of the same class as the primary's and learning, or frozen
+    reference_policy: BasePolicy
+    replay_buffer: AlternatingReplayBuffer | AlternatingDictReplayBuffer | None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        camp_lambda: float | Schedule = 1.0,
+        camp_eta: float | Literal["adaptive"] = "adaptive",
+        imitation: Imitation = "soft",
+        replay: Literal["split", "shared"] = "split",
+        reference: str | os.PathLike[str] | BaseAlgorithm | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        _init_setup_model: bool = True,
+    ) -> None:
+        self.camp_lambda = camp_lambda
+        self.camp_eta = camp_eta
+        self.imitation = imitation
+        self.replay = replay
+        self.reference = reference
+        self.frozen_reference: PolicyRecipe | None = None
+        super().__init__(
+            policy,
+            env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
+            exploration_initial_eps=exploration_initial_eps,
+            exploration_final_eps=exploration_final_eps,
+            max_grad_norm=max_grad_norm,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+        )
+
+    # Setup
+
+    def _setup_model(self) -> None:
+        self._check_options()
+        self.camp_lambda_schedule = FloatSchedule(self.camp_lambda)
+        buffer_class = self._setup_replay_buffer()
+        super()._setup_model()
+        # super() looks only for buffers of its own where none is named
+        self.replay_buffer_class = buffer_class
+        self._setup_reference()
+
+    def _check_options(self) -> None:
+        if isinstance(self.action_space, spaces.Discrete) and self.action_space.n < 2:
+            raise InputError("CAMPDQN needs at least two actions: the Q-gap is the best minus the second-best.")
+        if self.camp_eta != "adaptive" and not (isinstance(self.camp_eta, Real) and self.camp_eta >= 0):
+            raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {self.camp_eta!r}.")
+        if isinstance(self.camp_lambda, Real) and not 0 <= self.camp_lambda < float("inf"):
+            raise InputError(f"camp_lambda must be a number >= 0 (or a schedule), not {self.camp_lambda!r}.")
+        for name, choices in (("imitation", ("soft", "hard")), ("replay", ("split", "shared"))):
+            if getattr(self, name) not in choices:
+                raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}.")
+
+    def _setup_replay_buffer(self) -> type[ReplayBuffer]:
+        """Create the buffer (if there is none yet) and return its class."""
+        is_dict = isinstance(self.observation_space, spaces.Dict)
+        default_class = AlternatingDictReplayBuffer if is_dict else AlternatingReplayBuffer
+        buffer_class: type[ReplayBuffer] = self.replay_buffer_class or default_class
+        if not issubclass(buffer_class, AlternatingSampling):
+            raise InputError(
+                f"CAMPDQN cannot use {buffer_class.__name__}: its buffer must tell apart the steps of its two networks; "
+                "leave out replay_buffer_class (hindsight relabelling is not supported)."
+            )
+        if is_dict and self.optimize_memory_usage:
+            raise InputError("optimize_memory_usage is not supported for Dict observations.")
+        if is_dict and self.n_steps > 1:
+            raise InputError(f"n_steps={self.n_steps} is not supported for Dict observations: set n_steps=1.")
+        if self.replay_buffer is None:
+            kwargs = dict(self.replay_buffer_kwargs)
+            if not is_dict:
+                kwargs.update(n_steps=self.n_steps, gamma=self.gamma)
+            self.replay_buffer = buffer_class(  # type: ignore[assignment]
+                self.buffer_size,
+                self.observation_space,
+                self.action_space,
+                device=self.device,
+                n_envs=self.n_envs,
+                optimize_memory_usage=self.optimize_memory_usage,
+                **kwargs,
+            )
+        self.replay_buffer_class = None
+        return buffer_class
+
+    def _setup_reference(self) -> None:
+        if self.frozen_reference is not None:
+            # A loaded model: its own file holds the weights
+            self.reference_policy = self.frozen_reference.build(self.device)
+        elif self.reference is not None:
+            policy = load_frozen_policy(self.reference, self.device)
+            check_same_spaces(policy, self.observation_space, self.action_space)
+            self.reference_policy = policy
+            self.frozen_reference = PolicyRecipe.of(policy)
+            self._start_from_reference()
+        else:
+            self.reference_policy = self.policy_class(
+                self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs
+            ).to(self.device)
+            self.batch_norm_stats = get_parameters_by_name(self._reference_dqn.q_net, ["running_"])
+            self.batch_norm_stats_target = get_parameters_by_name(self._reference_dqn.q_net_target, ["running_"])
+        self._reference_scores: ActionScores = action_scores(self.reference_policy)
+
+    def _start_from_reference(self) -> None:
+        if not isinstance(self.reference_policy, DQNPolicy):
+            return
+        weights = self.reference_policy.q_net.state_dict()
+        own = self.q_net.state_dict()
+        if weights.keys() == own.keys() and all(weights[key].shape == own[key].shape for key in own):
+            self.q_net.load_state_dict(weights)
+        elif self.verbose >= 1:
+            print("The reference has another architecture: the primary network starts from random weights.")
+
+    @property
+    def _reference_learns(self) -> bool:
+        return self.frozen_reference is None
+
+    @property
+    def _reference_dqn(self) -> DQNPolicy:
+        """The reference while it learns, with its target network and its optimizer."""
+        return cast(DQNPolicy, self.reference_policy)
+
+    # Acting
+
+    def _next_actor(self) -> Actor:
+        """Who acts at the next step: the parity of the row of the buffer, which goes on where a saved buffer left off."""
+        assert self.replay_buffer is not None
+        return self.replay_buffer.next_actor if self._reference_learns else Actor.PRIMARY
+
+    def _sample_action(
+        self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Epsilon-greedy action of the network whose turn it is, each env with a coin of its own; random during warm-up."""
+        assert self._last_obs is not None
+        epsilon = 1.0 if self.num_timesteps < learning_starts else self.exploration_rate
+        explore = np.random.rand(n_envs) < epsilon
+        if explore.all():
+            actions = np.zeros(n_envs, dtype=self.action_space.dtype)
+        else:
+            policy = self.policy if self._next_actor() is Actor.PRIMARY else self.reference_policy
+            actions, _ = policy.predict(self._last_obs, deterministic=True)
+        for env in np.flatnonzero(explore):
+            actions[env] = self.action_space.sample()
+        return actions, actions
+
+    def _on_step(self) -> None:
+        self._n_calls += 1
+        # Each call to step() corresponds to n_envs transitions
+        if self._reference_learns and self._n_calls % max(self.target_update_interval // self.n_envs, 1) == 0:
+            reference = self._reference_dqn
+            polyak_update(reference.q_net.parameters(), reference.q_net_target.parameters(), self.tau)
+            polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    # Learning
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        assert self.replay_buffer is not None
+        if self.replay_buffer.size() < 2:
+            return  # one of the networks has not acted yet
+        self.policy.set_training_mode(True)
+        optimizers = [self.policy.optimizer]
+        if self._reference_learns:
+            self.reference_policy.set_training_mode(True)
+            optimizers.append(self._reference_dqn.optimizer)
+        self._update_learning_rate(optimizers)
+        camp_lambda = self.camp_lambda_schedule(self._current_progress_remaining)
+
+        # Tensors, not numbers: reading them out at every step would make the host wait for the device
+        td_losses: list[th.Tensor] = []
+        primary_losses: list[th.Tensor] = []
+        for _ in range(gradient_steps):
+            if self._reference_learns:
+                td_loss = self._td_loss(self._sample(batch_size, Actor.REFERENCE))
+                self._gradient_step(self._reference_dqn, td_loss)
+                td_losses.append(td_loss.detach())
+            primary_losses.append(self._train_primary(self._sample(batch_size, Actor.PRIMARY), camp_lambda))
+
+        self.reference_policy.set_training_mode(False)
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/camp_lambda", camp_lambda)
+        if td_losses:
+            self.logger.record("train/td_loss", th.stack(td_losses).mean().item())
+        imitation, robustness, eta, gap_mean, gap_min = th.stack(primary_losses).cpu().unbind(dim=1)
+        self.logger.record("train/imitation_loss", imitation.mean().item())
+        self.logger.record("train/robustness_loss", robustness.mean().item())
+        self.logger.record("train/eta", eta.mean().item())
+        self.logger.record("train/q_gap_mean", gap_mean.mean().item())
+        self.logger.record("train/q_gap_min", gap_min.min().item())
+
+    def _sample(self, batch_size: int, actor: Actor) -> ReplayBufferSamples:
+        assert self.replay_buffer is not None
+        owner = actor if self.replay == "split" and self._reference_learns else None
+        return self.replay_buffer.sample(batch_size, env=self._vec_normalize_env, actor=owner)  # type: ignore[return-value]
+
+    def _td_loss(self, batch: ReplayBufferSamples) -> th.Tensor:
+        """Huber loss of the temporal differences of the reference network (Eq. MSBE_dqn, with SB3's loss)."""
+        reference = self._reference_dqn
+        discounts = batch.discounts if batch.discounts is not None else self.gamma
+        with th.no_grad():
+            next_q_values = reference.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
+            targets = batch.rewards + (1 - batch.dones) * discounts * next_q_values
+        q_values = reference.q_net(batch.observations).gather(1, batch.actions.long())
+        return F.smooth_l1_loss(q_values, targets)
+
+    def _train_primary(self, batch: ReplayBufferSamples, camp_lambda: float) -> th.Tensor:
+        """
+        One gradient step on imitation + lambda * hinge (Eq. CAMP_loss, the terms that depend on the primary).
+
+        :return: imitation loss, robustness loss, eta, mean and minimum of the Q-gap, shape (5,)
+        """
+        with th.no_grad():
+            reference_q_values = self._reference_scores(batch.observations)
+        q_values = self.q_net(batch.observations)
+        eta = adaptive_eta(q_values) if self.camp_eta == "adaptive" else q_values.new_tensor(self.camp_eta)
+        imitation = imitation_loss(q_values, reference_q_values, self.imitation)
+        robustness = robustness_loss(q_values, reference_q_values, eta)
+        self._gradient_step(self.policy, imitation + camp_lambda * robustness)
+        gaps = q_gap(q_values.detach())
+        return th.stack([imitation.detach(), robustness.detach(), eta.detach(), gaps.mean(), gaps.min()])
+
+    def _gradient_step(self, policy: DQNPolicy, loss: th.Tensor) -> None:
+        policy.optimizer.zero_grad()
+        loss.backward()
+        th.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)
+        policy.optimizer.step()
+
+    def learn(
+        self: SelfCAMPDQN,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str = "CAMPDQN",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfCAMPDQN:
+        return super().learn(
+            total_timesteps=total_timesteps,
+            callback=callback,
+            log_interval=log_interval,
+            tb_log_name=tb_log_name,
+            reset_num_timesteps=reset_num_timesteps,
+            progress_bar=progress_bar,
+        )
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        assert self.replay_buffer is not None
+        if self.num_timesteps > 0 and self.replay_buffer.size() == 0:
+            warnings.warn(
+                f"Training goes on after {self.num_timesteps} steps with an empty replay buffer: "
+                "save it with save_replay_buffer() and load it with load_replay_buffer() to continue where you left off.",
+                stacklevel=3,
+            )
+        total_timesteps, callback = super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        # The schedule, not the rate that the last call ended with, gives the exploration of the first step
+        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+        self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
+        return total_timesteps, callback
+
+    # Saving and loading
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
+        own = self.replay_buffer
+        super().load_replay_buffer(path, truncate_last_traj)
+        loaded = self.replay_buffer
+        problem = None
+        if not isinstance(loaded, AlternatingSampling):
+            problem = f"it is a {type(loaded).__name__}, not a buffer of CAMPDQN"
+        elif loaded.n_envs != self.n_envs:
+            problem = f"it was filled by {loaded.n_envs} envs, this model has {self.n_envs}"
+        if problem is not None:
+            self.replay_buffer = own
+            raise InputError(f"Cannot use the replay buffer {path}: {problem}.")
+
+    def _excluded_save_params(self) -> list[str]:
+        return [
+            *super()._excluded_save_params(),
+            "reference",
+            "reference_policy",
+            "_reference_scores",
+            "camp_lambda_schedule",
+        ]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        state_dicts = ["policy", "policy.optimizer", "reference_policy"]
+        if self._reference_learns:
+            state_dicts.append("reference_policy.optimizer")
+        return state_dicts, []

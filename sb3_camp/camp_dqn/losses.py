@@ -1,0 +1,66 @@
+"""
+The two losses of the primary network (paper, section "Provable Robustness via CAMP").
+
+Both compare the primary's Q-values with the reference's on the same noisy observations. They are means over the batch, and no
+gradient may reach the reference: pass its Q-values without a graph.
+"""
+
+from typing import Literal
+
+import torch as th
+from torch.nn import functional as F
+
+Imitation = Literal["soft", "hard"]
+
+
+def imitation_loss(q_values: th.Tensor, reference_q_values: th.Tensor, imitation: Imitation = "soft") -> th.Tensor:
+    """
+    Cross-entropy of the primary's Softmax(Q) with the reference's choice of action (paper, Eq. imitation_loss).
+
+    :param q_values: Q-values of the primary network, float, shape (batch, n_actions)
+    :param reference_q_values: Q-values (or other action scores) of the reference network, same shape, no gradient
+    :param imitation: "soft": the target is Softmax(reference Q-values), as in the paper; "hard": their argmax
+    :return: Mean over the batch, scalar
+    """
+    target = reference_q_values.argmax(dim=1) if imitation == "hard" else reference_q_values.softmax(dim=1)
+    return F.cross_entropy(q_values, target)
+
+
+def adaptive_eta(q_values: th.Tensor) -> th.Tensor:
+    """
+    The range of the primary's Q-values over the batch, the adaptive offset of the hinge.
+
+    It keeps its gradient, on purpose: a wider gap then has to be won within the range instead of by scaling all Q-values up,
+    which would go on without bound.
+
+    :param q_values: Q-values of the primary network, shape (batch, n_actions)
+    :return: max - min over batch and actions, scalar
+    """
+    return q_values.max() - q_values.min()
+
+
+def q_gap(q_values: th.Tensor) -> th.Tensor:
+    """
+    :param q_values: Q-values, shape (batch, n_actions), at least two actions
+    :return: The best minus the second-best Q-value of each row, shape (batch,)
+    """
+    best = q_values.topk(2, dim=1).values
+    return best[:, 0] - best[:, 1]
+
+
+def robustness_loss(q_values: th.Tensor, reference_q_values: th.Tensor, eta: th.Tensor | float) -> th.Tensor:
+    """
+    Hinge loss that widens the Q-gap of the primary up to ``eta`` (paper, the loss l_ro without its factor lambda).
+
+    It acts only on observations where the reference does not prefer the primary's runner-up to the primary's choice: elsewhere
+    a wider gap would make a mistake more robust.
+
+    :param q_values: Q-values of the primary network, float, shape (batch, n_actions)
+    :param reference_q_values: Q-values (or other action scores) of the reference network, same shape, no gradient
+    :param eta: Offset of the hinge, in units of the Q-values
+    :return: Mean over the batch (rows that the gate excludes count as 0), scalar
+    """
+    best, actions = q_values.topk(2, dim=1)
+    reference_best = reference_q_values.gather(1, actions)
+    agrees = reference_best[:, 0] >= reference_best[:, 1]
+    return (agrees * F.relu(eta - (best[:, 0] - best[:, 1]))).mean()
