@@ -1,0 +1,482 @@
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from counting_env import CountingEnv
+from gymnasium import spaces
+from stable_baselines3 import DQN, PPO, HerReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from torch.nn import functional as F
+
+from sb3_camp import CAMPDQN, NoisyObservationWrapper
+from sb3_camp.camp_dqn.losses import adaptive_eta, imitation_loss, robustness_loss
+from sb3_camp.camp_dqn.replay_buffers import Actor
+from sb3_camp.errors import InputError
+
+
+def noisy_cartpole(n_envs: int = 1, seed: int = 0):
+    return make_vec_env(
+        "CartPole-v1", n_envs=n_envs, seed=seed, wrapper_class=NoisyObservationWrapper, wrapper_kwargs=dict(sigma=0.1)
+    )
+
+
+def small_model(env=None, **kwargs) -> CAMPDQN:
+    settings = dict(
+        policy="MlpPolicy",
+        env=env or noisy_cartpole(),
+        learning_rate=1e-3,
+        buffer_size=2000,
+        learning_starts=50,
+        train_freq=8,
+        gradient_steps=2,
+        target_update_interval=100,
+        n_steps=3,
+        policy_kwargs=dict(net_arch=[16]),
+        seed=0,
+        device="cpu",
+    )
+    settings.update(kwargs)
+    return CAMPDQN(**settings)
+
+
+def weights(module: th.nn.Module) -> list[th.Tensor]:
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def same(one: list[th.Tensor], other: list[th.Tensor]) -> bool:
+    return all(th.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def sampled_actors(model: CAMPDQN) -> list[Actor | None]:
+    """Whose transitions one update of the model asks for."""
+    asked = []
+    sample = model.replay_buffer.sample
+    model.replay_buffer.sample = lambda batch_size, env=None, actor=None: asked.append(actor) or sample(batch_size, env, actor)
+    model.train(gradient_steps=1, batch_size=8)
+    return asked
+
+
+class Trace(BaseCallback):
+    """Records what an observer outside of the algorithm can see at every step."""
+
+    def __init__(self):
+        super().__init__()
+        self.epsilons, self.actions, self.rows, self.observations = [], [], [], []
+
+    def _on_step(self) -> bool:
+        self.epsilons.append(self.model.exploration_rate)
+        self.actions.append(self.locals["actions"].copy())
+        self.rows.append(self.model.replay_buffer.pos)
+        self.observations.append(self.model._last_obs.copy())
+        return True
+
+
+# Algorithm 1: who acts, and which buffer gets the step
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_the_networks_act_in_turn_and_each_owns_the_steps_where_it_acted(n_envs):
+    model = small_model(noisy_cartpole(n_envs), learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0)
+    with th.no_grad():  # two networks that can be told apart: one always pushes left, the other always right
+        for policy, action in ((model.policy, 0), (model.reference_policy, 1)):
+            for parameter in policy.q_net.parameters():
+                parameter.zero_()
+            policy.q_net.q_net[-1].bias[action] = 1.0
+    model.gradient_steps = 0
+    trace = Trace()
+    model.learn(60 * n_envs, callback=trace)
+    for step, actions in enumerate(trace.actions):
+        assert (actions == step % 2).all()
+    buffer = model.replay_buffer
+    assert set(buffer.sample(200, actor=Actor.PRIMARY).actions.flatten().tolist()) == {0}
+    assert set(buffer.sample(200, actor=Actor.REFERENCE).actions.flatten().tolist()) == {1}
+
+
+def test_warm_up_acts_at_random_and_explores_each_env_on_its_own():
+    model = small_model(noisy_cartpole(16), exploration_initial_eps=0.5, exploration_final_eps=0.5, learning_starts=320)
+    with th.no_grad():
+        for policy in (model.policy, model.reference_policy):
+            for parameter in policy.q_net.parameters():
+                parameter.zero_()
+            policy.q_net.q_net[-1].bias[1] = 1.0
+    model.gradient_steps = 0
+    trace = Trace()
+    model.learn(16 * 420, callback=trace)
+    actions = np.array(trace.actions)
+    assert abs(actions[:20].mean() - 0.5) < 5 * 0.5 / np.sqrt(320)  # warm-up: uniform
+    assert abs(actions[20:].mean() - 0.75) < 5 * 0.44 / np.sqrt(16 * 400)  # half greedy, half uniform
+    exploring = (actions[20:] == 0).sum(axis=1)
+    assert exploring.var() < 3 * 16 * 0.25 * 0.75 / 2  # binomial per env; one coin for all would give about 12
+
+
+# The update
+
+
+def test_the_update_is_the_one_of_the_equations():
+    model = small_model(
+        n_steps=1, gradient_steps=0, camp_lambda=2.5, policy_kwargs=dict(net_arch=[16], optimizer_class=th.optim.SGD)
+    )
+    model.learn(200)
+    learning_rate, gamma = 1e-3, model.gamma
+    state = np.random.get_state()
+    reference_batch = model.replay_buffer.sample(32, actor=Actor.REFERENCE)
+    primary_batch = model.replay_buffer.sample(32, actor=Actor.PRIMARY)
+
+    reference, target = model.reference_policy.q_net, model.reference_policy.q_net_target
+    next_value = target(reference_batch.next_observations).max(dim=1).values.detach()
+    targets = reference_batch.rewards[:, 0] + (1 - reference_batch.dones[:, 0]) * gamma * next_value
+    chosen = reference(reference_batch.observations)[th.arange(32), reference_batch.actions[:, 0]]
+    gradients = th.autograd.grad(F.smooth_l1_loss(chosen, targets), list(reference.parameters()))
+    expected_reference = [p.detach() - learning_rate * g for p, g in zip(reference.parameters(), gradients, strict=True)]
+
+    updated = {name: value for (name, _), value in zip(reference.named_parameters(), expected_reference, strict=True)}
+    reference_q = th.func.functional_call(reference, updated, primary_batch.observations).detach()
+    q = model.q_net(primary_batch.observations)
+    loss = imitation_loss(q, reference_q, "soft") + 2.5 * robustness_loss(q, reference_q, adaptive_eta(q))
+    gradients = th.autograd.grad(loss, list(model.q_net.parameters()))
+    expected_primary = [p.detach() - learning_rate * g for p, g in zip(model.q_net.parameters(), gradients, strict=True)]
+
+    np.random.set_state(state)
+    model.train(gradient_steps=1, batch_size=32)
+    for parameter, expected in zip(model.reference_policy.q_net.parameters(), expected_reference, strict=True):
+        assert th.allclose(parameter, expected, atol=1e-7)
+    for parameter, expected in zip(model.q_net.parameters(), expected_primary, strict=True):
+        assert th.allclose(parameter, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("imitation", ["soft", "hard"])
+def test_no_gradient_of_the_primarys_losses_reaches_the_reference(imitation):
+    model = small_model(imitation=imitation, gradient_steps=0)
+    model.learn(200)
+    before = weights(model.reference_policy)
+    primary = weights(model.q_net)
+    for _ in range(5):
+        model._train_primary(model._sample(32, Actor.PRIMARY), camp_lambda=4.0)
+    assert same(before, weights(model.reference_policy))
+    assert all(parameter.grad is None for parameter in model.reference_policy.parameters())
+    assert not same(primary, weights(model.q_net))
+
+
+def test_the_primary_does_not_change_what_the_reference_learns():
+    references = []
+    for camp_lambda in (0.0, 16.0):
+        model = small_model(camp_lambda=camp_lambda, exploration_initial_eps=1.0, exploration_final_eps=1.0)
+        model.learn(400)  # all actions are random, so both runs see the same data
+        references.append(weights(model.reference_policy))
+    assert same(*references)
+
+
+def test_lambda_can_follow_a_schedule():
+    lambdas = []
+
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_start(self) -> None:
+            lambdas.append(self.logger.name_to_value.get("train/camp_lambda"))
+
+    model = small_model(camp_lambda=lambda progress_remaining: 8.0 * progress_remaining)
+    model.learn(400, callback=Watch())
+    seen = [value for value in lambdas if value is not None]
+    assert seen[0] > seen[-1] and max(seen) <= 8.0 and min(seen) == pytest.approx(8.0 * (1 - 392 / 400))
+
+
+def test_larger_lambda_gives_wider_gaps_relative_to_the_range():
+    ratios = []
+    for camp_lambda in (0.0, 8.0):
+        model = small_model(camp_lambda=camp_lambda)
+        model.learn(3000)
+        logged = model.logger.name_to_value
+        assert {"train/td_loss", "train/imitation_loss", "train/robustness_loss"} <= logged.keys()
+        ratios.append(logged["train/q_gap_mean"] / logged["train/eta"])
+    assert ratios[1] > ratios[0]
+
+
+def test_split_replay_trains_each_network_on_its_own_steps_and_shared_on_all():
+    for replay, actors in (("split", [Actor.REFERENCE, Actor.PRIMARY]), ("shared", [None, None])):
+        model = small_model(replay=replay, gradient_steps=0)
+        model.learn(100)
+        assert sampled_actors(model) == actors
+
+
+@pytest.mark.parametrize(("n_envs", "interval", "copies"), [(1, 100, 4), (4, 100, 4), (4, 1, 104)])
+def test_target_copies_follow_the_interval_in_env_steps_and_survive_save_and_load(
+    n_envs, interval, copies, tmp_path, monkeypatch
+):
+    model = small_model(noisy_cartpole(n_envs), target_update_interval=interval, gradient_steps=0)
+    for _ in range(3):
+        model.save(tmp_path / "model")
+        model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(n_envs), device="cpu")
+    assert model.target_update_interval == interval
+    counted = []
+    import sb3_camp.camp_dqn.camp_dqn as module
+
+    monkeypatch.setattr(module, "polyak_update", lambda params, *_: counted.append(params))
+    model.learn(416)
+    assert len(counted) == 2 * copies  # parameters and batch-norm statistics
+
+
+def test_target_network_is_the_references():
+    model = small_model(tau=1.0, target_update_interval=1)
+    model.learn(200)
+    target = weights(model.reference_policy.q_net_target)
+    model.learn(1, reset_num_timesteps=False)  # a copy before the next update
+    assert not same(target, weights(model.reference_policy.q_net_target))
+
+
+# Spaces and policies
+
+
+class DictEnv(gym.Env):
+    observation_space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (36, 36, 1), np.uint8), "vector": spaces.Box(-1, 1, (3,), np.float32)}
+    )
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.sample(), float(action == 1), False, self.steps == 20, {}
+
+
+class ImageEnv(DictEnv):
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+@pytest.mark.parametrize(("policy", "env_class"), [("CnnPolicy", ImageEnv), ("MultiInputPolicy", DictEnv)])
+def test_image_and_dict_policies_learn_save_and_load(policy, env_class, tmp_path):
+    env = make_vec_env(env_class, n_envs=2, seed=0)
+    model = small_model(env, policy=policy, n_steps=1, policy_kwargs=None)
+    before = weights(model.q_net), weights(model.reference_policy.q_net)
+    model.learn(120)
+    assert not same(before[0], weights(model.q_net)) and not same(before[1], weights(model.reference_policy.q_net))
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", device="cpu")
+    obs = env.reset()
+    assert np.array_equal(model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0])
+    assert same(weights(model.reference_policy), weights(loaded.reference_policy))
+
+
+def test_it_learns_cartpole():
+    env = noisy_cartpole()
+    model = small_model(
+        env,
+        learning_starts=500,
+        train_freq=64,
+        gradient_steps=32,
+        target_update_interval=500,
+        n_steps=10,
+        batch_size=64,
+        policy_kwargs=dict(net_arch=[64, 64]),
+        buffer_size=20_000,
+        exploration_fraction=0.3,
+    )
+    model.learn(8_000)
+    mean_return, _ = evaluate_policy(model, noisy_cartpole(5, seed=77), n_eval_episodes=20)
+    assert mean_return > 60  # random actions: about 22
+
+
+# Reproducibility, saving, continuing
+
+
+def test_the_same_seed_gives_the_same_training_bit_for_bit():
+    runs = []
+    for seed in (3, 3, 4):
+        model = small_model(noisy_cartpole(2, seed=seed), seed=seed)
+        model.learn(400)
+        runs.append([*weights(model.policy), *weights(model.reference_policy)])
+    assert same(runs[0], runs[1]) and not same(runs[0], runs[2])
+
+
+def test_save_and_load_keep_both_networks_both_optimizers_and_the_target(tmp_path):
+    model = small_model()
+    model.learn(400)
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
+    assert same(weights(model.policy), weights(loaded.policy))
+    assert same(weights(model.reference_policy), weights(loaded.reference_policy))
+    for one, other in ((model.policy, loaded.policy), (model.reference_policy, loaded.reference_policy)):
+        moments, loaded_moments = one.optimizer.state_dict()["state"], other.optimizer.state_dict()["state"]
+        assert moments and moments.keys() == loaded_moments.keys()
+        assert all(th.equal(moments[key]["exp_avg"], loaded_moments[key]["exp_avg"]) for key in moments)
+    for name in ("num_timesteps", "_n_updates", "_n_calls", "_episode_num"):
+        assert getattr(model, name) == getattr(loaded, name)
+    parameters = model.get_parameters()
+    other = small_model(seed=9)
+    other.set_parameters(parameters)
+    assert same(weights(model.policy), weights(other.policy))
+    assert same(weights(model.reference_policy), weights(other.reference_policy))
+
+
+def test_training_goes_on_where_a_saved_model_and_buffer_left_off(tmp_path):
+    whole = Trace()
+    small_model(train_freq=7).learn(2002, callback=whole)
+
+    first, second = Trace(), Trace()
+    model = small_model(train_freq=7)
+    model.learn(1001, callback=first)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
+    model.load_replay_buffer(tmp_path / "buffer")
+    assert model._next_actor() is Actor.REFERENCE  # 1001 is odd
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learn(1001, callback=second, reset_num_timesteps=False)
+    assert model.num_timesteps == 2002
+    n_first = len(first.rows)
+    # the step after loading explores as much as that step of the uninterrupted run
+    assert second.epsilons[1:] == pytest.approx(whole.epsilons[n_first + 1 : n_first + len(second.epsilons)], abs=1e-9)
+    assert second.epsilons[0] == pytest.approx(whole.epsilons[n_first], abs=1e-9)
+    assert second.rows == whole.rows[n_first : n_first + len(second.rows)]
+
+
+def test_going_on_without_the_buffer_warns(tmp_path):
+    model = small_model()
+    model.learn(100)
+    model.save(tmp_path / "model")
+    model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
+    with pytest.warns(UserWarning, match="empty replay buffer"):
+        model.learn(16, reset_num_timesteps=False)
+
+
+def test_a_buffer_of_another_kind_or_number_of_envs_is_refused(tmp_path):
+    dqn = DQN("MlpPolicy", noisy_cartpole(), buffer_size=100, device="cpu")
+    dqn.save_replay_buffer(tmp_path / "dqn")
+    small_model(noisy_cartpole(2)).save_replay_buffer(tmp_path / "two_envs")
+    model = small_model()
+    for name, message in (("dqn", "not a buffer of CAMPDQN"), ("two_envs", "2 envs")):
+        with pytest.raises(InputError, match=message):
+            model.load_replay_buffer(tmp_path / name)
+    model.learn(60)  # the model's own buffer is still in place
+
+
+# A trained agent as the reference
+
+
+@pytest.fixture(scope="module")
+def trained_dqn(tmp_path_factory):
+    env = make_vec_env("CartPole-v1", seed=0)
+    model = DQN("MlpPolicy", env, learning_starts=50, policy_kwargs=dict(net_arch=[16]), seed=0, device="cpu").learn(300)
+    path = tmp_path_factory.mktemp("dqn") / "model.zip"
+    model.save(path)
+    return model, path
+
+
+def test_a_dqn_reference_is_copied_frozen_and_contained_in_the_saved_model(trained_dqn, tmp_path):
+    dqn, path = trained_dqn
+    copy_path = tmp_path / "reference.zip"
+    copy_path.write_bytes(path.read_bytes())
+    model = small_model(reference=str(copy_path))
+    copy_path.unlink()
+    assert same(weights(dqn.q_net), weights(model.q_net))
+    trace = Trace()
+    model.learn(300, callback=trace)
+    assert same(weights(dqn.q_net), weights(model.reference_policy.q_net))
+    assert not same(weights(dqn.q_net), weights(model.q_net))
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
+    assert same(weights(model.reference_policy), weights(loaded.reference_policy))
+    assert same(weights(model.q_net), weights(loaded.q_net))
+    before = weights(loaded.q_net)
+    loaded.learn(300)
+    assert same(weights(dqn.q_net), weights(loaded.reference_policy.q_net)) and not same(before, weights(loaded.q_net))
+
+
+def test_with_a_frozen_reference_only_the_primary_acts_and_learns_from_every_step(trained_dqn):
+    dqn, _ = trained_dqn
+    model = small_model(
+        reference=dqn, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0, gradient_steps=0
+    )
+    with th.no_grad():
+        for parameter in model.q_net.parameters():
+            parameter.zero_()
+        model.q_net.q_net[-1].bias[1] = 1.0
+    trace = Trace()
+    model.learn(50, callback=trace)
+    assert (np.array(trace.actions) == 1).all()
+    assert not same(weights(dqn.q_net), weights(model.q_net))  # the given model itself is left alone
+    asked = []
+    sample = model.replay_buffer.sample
+    model.replay_buffer.sample = lambda batch_size, env=None, actor=None: asked.append(actor) or sample(batch_size, env, actor)
+    model.train(gradient_steps=1, batch_size=8)
+    assert asked == [None]
+
+
+def test_a_ppo_reference_is_imitated_by_its_logits(tmp_path):
+    ppo = PPO("MlpPolicy", make_vec_env("CartPole-v1", seed=0), n_steps=64, seed=0, device="cpu").learn(64)
+    ppo.save(tmp_path / "ppo")
+    model = small_model(reference=tmp_path / "ppo")
+    obs = th.randn(7, 4)
+    expected = ppo.policy.get_distribution(obs).distribution.logits
+    assert th.allclose(model._reference_scores(obs), expected)
+    model.learn(100)
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", device="cpu")
+    assert th.allclose(loaded._reference_scores(obs), expected)
+
+
+def test_imitating_makes_the_primary_act_like_the_reference():
+    dqn = DQN("MlpPolicy", make_vec_env("CartPole-v1", seed=0), policy_kwargs=dict(net_arch=[16]), seed=5, device="cpu")
+    model = small_model(reference=dqn, policy_kwargs=dict(net_arch=[32]), gradient_steps=32, imitation="hard")
+    model.learn(2000)
+    observations = model.replay_buffer.sample(1000).observations
+    agreement = (model.q_net(observations).argmax(dim=1) == dqn.q_net(observations).argmax(dim=1)).float().mean()
+    assert agreement > 0.95
+
+
+# What cannot be right is refused in one line
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        (dict(camp_eta="big"), "camp_eta"),
+        (dict(camp_eta=-1.0), "camp_eta"),
+        (dict(camp_lambda=-0.5), "camp_lambda"),
+        (dict(camp_lambda=float("nan")), "camp_lambda"),
+        (dict(imitation="firm"), "imitation"),
+        (dict(replay="both"), "replay"),
+        (dict(replay_buffer_class=HerReplayBuffer), "HerReplayBuffer"),
+        (dict(reference="/nowhere/model.zip"), "/nowhere/model.zip"),
+        (dict(env=make_vec_env(DictEnv), policy="MultiInputPolicy", policy_kwargs=None, n_steps=3), "n_steps=3"),
+        (
+            dict(
+                env=make_vec_env(DictEnv), policy="MultiInputPolicy", policy_kwargs=None, n_steps=1, optimize_memory_usage=True
+            ),
+            "optimize_memory_usage",
+        ),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(kwargs, message):
+    with pytest.raises(InputError, match=message) as error:
+        small_model(**kwargs)
+    assert "\n" not in str(error.value)
+
+
+def test_a_reference_with_other_spaces_is_refused(trained_dqn):
+    _, path = trained_dqn
+    with pytest.raises(InputError, match="it observes"):
+        small_model(make_vec_env(CountingEnv), reference=path)
+    with pytest.raises(InputError, match="its actions"):
+        small_model(make_vec_env(ThreeActions), reference=path)
+
+
+class ThreeActions(gym.Env):
+    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space = spaces.Discrete(3)
+
+
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "model.zip").write_bytes(b"not a zip")
+    with pytest.raises(InputError, match="not an SB3 checkpoint"):
+        small_model(reference=tmp_path / "model.zip")
