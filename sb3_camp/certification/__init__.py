@@ -1,0 +1,5 @@
+"""Certificates: lower bounds on the expected return under l2-bounded attacks on the observations."""
+
+from sb3_camp.certification.bounds import certified_radius, certified_return
+
+__all__ = ["certified_radius", "certified_return"]
