@@ -1,0 +1,198 @@
+"""A certificate: what was certified, from which episodes, under which assumptions. As JSON, CSV and a picture."""
+
+import csv
+import json
+import math
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+import sb3_camp
+from sb3_camp.certification.bands import largest_ratio
+from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.errors import InputError
+
+CERTIFICATE_FORMAT = "sb3_camp-certificate-1"
+
+
+def build_certificate(
+    logs: Sequence[EpisodeLog],
+    sigma: float,
+    radii: Sequence[float] | np.ndarray,
+    *,
+    alpha: float = 0.05,
+    method: str = "berk-jones",
+    min_return: float = 0.0,
+    support: Sequence[float] | None = None,
+    targets: Sequence[float] = (),
+) -> dict[str, Any]:
+    """
+    Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
+
+    :param logs: what :func:`sb3_camp.certification.episode_logs.read_logs` returned, so that pooling is sound
+    :param sigma: standard deviation of the noise on the observations, in their units
+    :param radii: l2 radii in the units of the observations, ascending
+    :param alpha: the certificate is wrong with at most this probability
+    :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"``
+    :param min_return: a return that no episode can fall below
+    :param support: for ``"clopper-pearson"``, the returns that are possible
+    :param targets: returns whose largest certified radius is wanted too
+    :return: the content of ``certificate.json``
+    :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
+    """
+    for log in logs:
+        if log.returns.min() < min_return:
+            raise InputError(
+                f"{log.path}: holds the return {log.returns.min():g}, below {min_return:g}: pass the lowest return that any "
+                "episode of this task can have with --min-return"
+            )
+    for target in targets:
+        if not target > min_return:
+            raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
+    returns = np.concatenate([log.returns for log in logs])
+    options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
+    curve = certified_return(returns, sigma, radii, **options)
+    reached = {f"{target:g}": certified_radius(returns, sigma, target, **options) for target in targets}
+    n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
+    ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
+    first = logs[0]
+    return {
+        "format": CERTIFICATE_FORMAT,
+        "env_id": first.env_id,
+        "algo": first.algo,
+        "model": first.model,
+        "model_sha256": first.model_sha256,
+        "deterministic": first.deterministic,
+        "sigma": sigma,
+        "method": method,
+        "alpha": alpha,
+        "min_return": min_return,
+        "support": None if support is None else [float(value) for value in support],
+        "n_episodes": len(returns),
+        "mean_return": float(returns.mean()),
+        "radii": [float(radius) for radius in radii],
+        "certified_return": [float(value) for value in curve],
+        "ceiling": {"ratio": ratio, "radius": ratio * sigma},
+        "targets": {target: None if math.isnan(radius) else radius for target, radius in reached.items()},
+        "sources": [{"path": str(log.path), "sha256": log.sha256, "episodes": len(log.returns)} for log in logs],
+        "versions": {
+            "sb3_camp": sb3_camp.__version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+        },
+    }
+
+
+def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
+    """
+    Write ``certificate.csv``, ``certificate.png`` and ``certificate.json``, each whole or not at all.
+
+    :param certificate: what :func:`build_certificate` returned
+    :param folder: where to, made if needed
+    :return: the files
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write_csv(path: Path) -> None:
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["radius", "certified_return"])
+            writer.writerows(zip(certificate["radii"], certificate["certified_return"], strict=True))
+
+    def write_json(path: Path) -> None:
+        path.write_text(json.dumps(certificate, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    files = {
+        folder / "certificate.csv": write_csv,
+        folder / "certificate.png": lambda path: _draw({curve_label(certificate): certificate}, path),
+        folder / "certificate.json": write_json,
+    }
+    for path, write in files.items():
+        _replace(path, write)
+    return list(files)
+
+
+def draw_certificates(certificates: Mapping[str, dict[str, Any]], path: Path) -> None:
+    """
+    Draw the curves of certificates of one environment on one picture.
+
+    :param certificates: label of the curve -> certificate
+    :param path: the PNG file, written whole or not at all
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _replace(path, lambda partial: _draw(certificates, partial))
+
+
+def curve_label(certificate: Mapping[str, Any]) -> str:
+    """
+    :param certificate: a certificate
+    :return: algorithm, environment and noise in a few words
+    """
+    names = [str(certificate[key]) for key in ("algo", "env_id") if certificate.get(key)]
+    return ", ".join([*names, f"sigma {certificate['sigma']:g}"])
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
+    try:
+        write(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _draw(certificates: Mapping[str, dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.add_subplot()
+    for label, certificate in certificates.items():
+        # The value at a radius holds for all smaller radii; straight lines between the points would lie above the bound.
+        lines = axes.plot(certificate["radii"], certificate["certified_return"], drawstyle="steps-pre", label=label)
+        axes.plot(0, certificate["mean_return"], "o", color=lines[0].get_color(), clip_on=False)
+    axes.set_xlabel("l2 norm of the attack on the observations of an episode")
+    axes.set_ylabel("certified expected return (dot: mean return)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=min(certificate["min_return"] for certificate in certificates.values()))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
+
+def read_certificate(path: Path) -> dict[str, Any]:
+    """
+    :param path: a ``certificate.json``
+    :return: its content
+    :raises InputError: if it is not a sound certificate
+    """
+    try:
+        certificate = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
+    if not isinstance(certificate, dict) or certificate.get("format") != CERTIFICATE_FORMAT:
+        raise InputError(f"{path}: not a certificate of the format {CERTIFICATE_FORMAT}")
+    for key in ("sigma", "alpha", "min_return", "mean_return", "n_episodes"):
+        if not _is_number(certificate.get(key)):
+            raise InputError(f"{path}: {key} must be a number, not {certificate.get(key)!r}")
+    for key in ("radii", "certified_return"):
+        if not isinstance(certificate.get(key), list) or not all(map(_is_number, certificate[key])):
+            raise InputError(f"{path}: {key} must be a list of numbers")
+    radii = certificate["radii"]
+    if not radii or len(radii) != len(certificate["certified_return"]) or any(np.diff(radii) <= 0):
+        raise InputError(f"{path}: radii must ascend and have one certified_return each")
+    if not isinstance(certificate.get("method"), str):
+        raise InputError(f"{path}: method must be a text")
+    return certificate
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,359 @@
+"""
+Strict readers of the logs that hold the returns of evaluation episodes.
+
+Two formats: the ``*.monitor.csv`` of SB3's ``Monitor`` and the ``evaluations.npz`` of SB3's ``EvalCallback``, which
+``sb3_camp.evaluate`` writes with more keys. A certificate is only as good as its episodes: what is damaged, doubled or comes
+from several policies is refused, never repaired.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_camp.errors import InputError
+from sb3_camp.zoo.run_folder import RunFolder
+
+EVALUATION_FORMAT = "sb3_camp-evaluation-1"
+PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
+
+# The environments of one call of the zoo's enjoy are made within this many seconds
+_ONE_CALL = 60.0
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_COUNT = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeLog:
+    """
+    The episodes of one log and what the log says about them; None where it does not say.
+
+    :param path: the file
+    :param sha256: of the file's content
+    :param returns: undiscounted returns, float64, shape (n,)
+    :param lengths: steps of the episodes, int64, shape (n,)
+    :param env_id: id of the environment
+    :param algo: the zoo's name of the algorithm
+    :param sigma: standard deviation of the noise on the observations, in their units
+    :param deterministic: whether the actions were greedy
+    :param seed: seed of the evaluation
+    :param env_kwargs: keyword arguments of the environment
+    :param model: path of the checkpoint
+    :param model_sha256: of the checkpoint's content
+    :param t_start: of a monitor log, when the environment was made (seconds since 1970)
+    :param times: of a monitor log, seconds from t_start to the end of each episode, shape (n,)
+    """
+
+    path: Path
+    sha256: str
+    returns: np.ndarray
+    lengths: np.ndarray
+    env_id: str | None = None
+    algo: str | None = None
+    sigma: float | None = None
+    deterministic: bool | None = None
+    seed: int | None = None
+    env_kwargs: dict[str, Any] | None = None
+    model: str | None = None
+    model_sha256: str | None = None
+    t_start: float | None = None
+    times: np.ndarray | None = None
+
+    @property
+    def is_monitor(self) -> bool:
+        """Whether this is a monitor log."""
+        return self.t_start is not None
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether ``sb3_camp.evaluate`` wrote this."""
+        return self.model_sha256 is not None
+
+
+def read_logs(paths: Sequence[Path]) -> list[EpisodeLog]:
+    """
+    Read logs whose episodes may be pooled: independent episodes of one policy in one environment.
+
+    :param paths: ``evaluations.npz`` files, ``*.monitor.csv`` files, folders with either, or zoo run folders, which stand for
+        their ``certification/evaluations.npz``
+    :return: one log per file
+    :raises InputError: if a log is not sound or the logs must not be pooled
+    """
+    files = [file for path in paths for file in _files(Path(path))]
+    for index, file in enumerate(files):
+        if file.resolve() in {other.resolve() for other in files[:index]}:
+            raise InputError(f"{file}: the same file twice")
+        if file.suffix == ".csv":
+            _refuse_training_log(file)
+    logs = [read_log(file) for file in files]
+    for first, second in combinations(logs, 2):
+        _refuse_pair(first, second)
+    return logs
+
+
+def _files(path: Path) -> list[Path]:
+    """The logs that a path stands for."""
+    if not path.is_dir():
+        return [path]
+    evaluations = path / "evaluations.npz"
+    if RunFolder.is_run_folder(path):
+        evaluations = path / "certification" / "evaluations.npz"
+        if not evaluations.is_file():
+            raise InputError(f"{evaluations}: not there yet: run {RunFolder.read(path).evaluate_command()}")
+        return [evaluations]
+    monitors = sorted(path.glob("*monitor.csv"))
+    if evaluations.is_file() and monitors:
+        raise InputError(f"{path}: holds both evaluations.npz and monitor logs: name the one to certify")
+    if evaluations.is_file():
+        return [evaluations]
+    if not monitors:
+        raise InputError(f"{path}: neither a zoo run folder nor a folder with *.monitor.csv files or an evaluations.npz")
+    return monitors
+
+
+def _refuse_training_log(file: Path) -> None:
+    """A run folder's own monitor logs, or copies of them further down in it: the policy changed while they were written."""
+    own = any(RunFolder.is_run_folder(folder) for folder in (file.parent, file.resolve().parent))
+    run = RunFolder.containing(file)
+    if not own and run is not None:
+        header = _first_line(file)
+        own = any(_first_line(training) == header for training in run.path.glob("*monitor.csv"))
+    if own:
+        raise InputError(
+            f"{file}: training episodes, of an exploring and changing policy: evaluate the trained model"
+            + (f" with {run.evaluate_command()}" if run is not None else "")
+        )
+
+
+def _first_line(file: Path) -> bytes:
+    return _content(file).partition(b"\n")[0]
+
+
+def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:
+    """Refuse two logs whose episodes are not independent, or not of one policy."""
+    if first.is_monitor != second.is_monitor:
+        raise InputError(f"{second.path}: cannot be pooled with {first.path}: one is a monitor log, the other is not")
+    if first.sha256 == second.sha256:
+        raise InputError(f"{second.path}: the same episodes as in {first.path}")
+    for name in ("env_id", "env_kwargs", "sigma", "model_sha256", "algo", "deterministic"):
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            raise InputError(f"{second.path}: its {name} is {other}, but {first.path} has {one}: they cannot be pooled")
+    if not first.is_monitor:
+        if not first.is_evaluation:
+            raise InputError(f"{second.path}: cannot be pooled with {first.path}: nothing shows that they are of one policy")
+        if first.seed == second.seed:
+            raise InputError(f"{second.path}: the same seed {first.seed} as {first.path}, so the same episodes")
+        return
+    assert first.t_start is not None and second.t_start is not None
+    if first.t_start == second.t_start or _shares_episodes(first, second):
+        raise InputError(
+            f"{second.path}: holds episodes that {first.path} holds too: one is a copy of the other, or of a part"
+        )
+    apart = abs(first.t_start - second.t_start)
+    if apart > _ONE_CALL:
+        raise InputError(
+            f"{second.path}: started {apart:.0f} seconds apart from {first.path}, so not by one call of enjoy, and perhaps of "
+            "another policy"
+        )
+
+
+def _shares_episodes(first: EpisodeLog, second: EpisodeLog) -> bool:
+    """Whether rows of two monitor logs agree to the microsecond more often than by chance."""
+    one, other = (
+        set(zip(log.returns, log.lengths, log.times, strict=True)) for log in (first, second) if log.times is not None
+    )
+    shared, smaller = len(one & other), min(len(one), len(other))
+    return shared == smaller or shared >= max(2, 0.01 * smaller)
+
+
+def read_log(path: Path) -> EpisodeLog:
+    """
+    :param path: a ``*.npz`` or ``*.csv`` file
+    :return: its episodes
+    :raises InputError: if the file is neither, or not sound
+    """
+    readers = {".npz": read_evaluations, ".csv": read_monitor}
+    if path.suffix not in readers:
+        raise InputError(f"{path}: not a log of episodes: give an evaluations.npz, *.monitor.csv files or a zoo run folder")
+    return readers[path.suffix](path)
+
+
+def read_monitor(path: Path) -> EpisodeLog:
+    """
+    Read the log of one SB3 ``Monitor``.
+
+    :param path: a ``*.monitor.csv`` file
+    :return: its episodes
+    :raises InputError: if anything but complete episodes of one environment stands in it, with the line
+    """
+    content = _content(path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{path}, line {line}: not UTF-8 text") from None
+    if not text:
+        raise InputError(f"{path}: empty file")
+    first, _, body = text.partition("\n")
+    header = _monitor_header(path, first)
+    if not text.endswith("\n"):
+        line = text.count("\n") + 1
+        raise InputError(f"{path}, line {line}: cut off: no newline at its end, so the last episode may be incomplete")
+
+    reader = csv.reader(io.StringIO(body, newline="\n"), strict=True)
+    rows: list[list[float]] = []
+    try:
+        columns = next(reader, [])
+        _check_columns(path, columns)
+        for row in reader:
+            rows.append(_monitor_row(f"{path}, line {reader.line_num + 1}", row, columns, rows[-1][2] if rows else 0.0))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num + 1}: {error}") from None
+    if not rows:
+        raise InputError(f"{path}: no episodes: the file ends after its header")
+    returns, lengths, times = np.array(rows, dtype=np.float64).T
+    env_id = header["env_id"]
+    return EpisodeLog(
+        path=path,
+        sha256=hashlib.sha256(content).hexdigest(),
+        returns=returns,
+        lengths=lengths.astype(np.int64),
+        env_id=None if env_id == "None" else env_id,  # so the Monitor writes it for an unregistered environment
+        t_start=float(header["t_start"]),
+        times=times,
+    )
+
+
+def _monitor_header(path: Path, line: str) -> dict[str, Any]:
+    try:
+        header = json.loads(line[1:]) if line.startswith("#") else None
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise InputError(f'{path}, line 1: not the header #{{"t_start": ..., "env_id": ...}} of a monitor log')
+    t_start = header.get("t_start")
+    if isinstance(t_start, bool) or not isinstance(t_start, int | float) or not math.isfinite(t_start):
+        raise InputError(f"{path}, line 1: t_start must be a number of seconds, not {t_start!r}")
+    if not isinstance(header.get("env_id"), str):
+        raise InputError(f"{path}, line 1: env_id must be a text, not {header.get('env_id')!r}")
+    return header
+
+
+def _check_columns(path: Path, columns: list[str]) -> None:
+    if columns[:3] != ["r", "l", "t"]:
+        raise InputError(f"{path}, line 2: the column names must start with r,l,t, not {','.join(columns[:4])!r}")
+    # A row glued to the names looks like further columns
+    if len(set(columns)) < len(columns) or any(not name or _NUMBER.fullmatch(name) for name in columns):
+        raise InputError(f"{path}, line 2: {','.join(columns)!r} is not a list of distinct column names")
+
+
+def _monitor_row(where: str, row: list[str], columns: list[str], previous_t: float) -> list[float]:
+    if row == columns or (row and row[0].startswith("#")):
+        raise InputError(f"{where}: a second header: an appended run, which may be of another policy")
+    if len(row) != len(columns):
+        raise InputError(f"{where}: {len(row)} fields, but the header has {len(columns)}")
+    r, length, t = row[:3]
+    for name, value in (("r", r), ("t", t)):
+        if not _NUMBER.fullmatch(value) or not math.isfinite(float(value)):
+            raise InputError(f"{where}: {name} must be a finite number, not {value!r}")
+    if not _COUNT.fullmatch(length) or int(length) < 1:
+        raise InputError(f"{where}: l must be a whole number of steps that is at least 1, not {length!r}")
+    if float(t) < previous_t:
+        raise InputError(f"{where}: t goes back from {previous_t:g} to {t}: an appended run, which may be of another policy")
+    return [float(r), int(length), float(t)]
+
+
+def read_evaluations(path: Path) -> EpisodeLog:
+    """
+    Read an ``evaluations.npz`` with the episodes of one policy.
+
+    :param path: the file, of SB3's ``EvalCallback`` or of ``sb3_camp.evaluate``
+    :return: its episodes
+    :raises InputError: if the file is damaged, incomplete, or has several rows, which are different policies
+    """
+    content = _content(path)
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            data = {key: file[key] for key in file.files}
+    except (ValueError, TypeError, AttributeError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {' '.join(str(error).split())}") from None
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path}: damaged, or not an npz file: {error}") from None
+    if str(data.get("format")) == PARTIAL_EVALUATION_FORMAT:
+        raise InputError(f"{path}: an interrupted evaluation: finish it with python -m sb3_camp.evaluate --resume")
+    for key, kinds in (("timesteps", "iu"), ("results", "iuf"), ("ep_lengths", "iu")):
+        if key not in data:
+            raise InputError(f"{path}: no array {key}: not the log of an evaluation")
+        if data[key].dtype.kind not in kinds:
+            raise InputError(f"{path}: {key} must hold numbers, not {data[key].dtype}")
+    results, lengths = data["results"], data["ep_lengths"]
+    if results.ndim != 2 or results.shape != lengths.shape or data["timesteps"].shape != results.shape[:1]:
+        shapes = f"{data['timesteps'].shape}, {results.shape}, {lengths.shape}"
+        raise InputError(f"{path}: the shapes of timesteps, results and ep_lengths do not fit together: {shapes}")
+    if len(results) > 1:
+        raise InputError(
+            f"{path}: {len(results)} rows of results, which are different policies (one per evaluation during training): "
+            "evaluate the chosen model afresh with python -m sb3_camp.evaluate"
+        )
+    if results.size == 0:
+        raise InputError(f"{path}: no episodes")
+    returns, lengths = results[0].astype(np.float64), lengths[0].astype(np.int64)
+    for name, values, good in (("results", returns, np.isfinite(returns)), ("ep_lengths", lengths, lengths >= 1)):
+        if not good.all():
+            episode = int(np.argmin(good))
+            raise InputError(f"{path}: {name}[0, {episode}] is {values[episode]}")
+    about = _evaluation_record(path, data, len(returns)) if "format" in data else {}
+    return EpisodeLog(path, hashlib.sha256(content).hexdigest(), returns, lengths, **about)
+
+
+def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int) -> dict[str, Any]:
+    """What ``sb3_camp.evaluate`` adds to the zoo's format."""
+
+    def entry(key: str, kind: type) -> Any:
+        value = data[key].item() if key in data and data[key].ndim == 0 else None
+        if type(value) is not kind:
+            raise InputError(f"{path}: {key} must be one {kind.__name__}, not {value!r}")
+        return value
+
+    if entry("format", str) != EVALUATION_FORMAT:
+        raise InputError(f"{path}: its format is {data['format']}, this version reads {EVALUATION_FORMAT}")
+    expected = entry("n_episodes", int)
+    if n_episodes != expected:
+        raise InputError(
+            f"{path}: incomplete: {n_episodes} of {expected} episodes: finish it with python -m sb3_camp.evaluate --resume"
+        )
+    sigma = entry("sigma", float)
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise InputError(f"{path}: sigma is {sigma}")
+    texts = {key: entry(key, str) for key in ("env_id", "algo", "model", "model_sha256")}
+    try:
+        env_kwargs = json.loads(entry("env_kwargs", str)) if "env_kwargs" in data else None
+    except json.JSONDecodeError:
+        raise InputError(f"{path}: env_kwargs is not JSON") from None
+    return {
+        "sigma": sigma,
+        "deterministic": entry("deterministic", bool),
+        "seed": entry("seed", int),
+        "env_kwargs": env_kwargs,
+        **texts,
+        "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it
+    }
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
