@@ -66,7 +66,10 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, nargs="+", default=[20, 200, 2000], help="episodes per sample")
     parser.add_argument("--repetitions", type=int, default=2000, help="samples per law (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the samples (default: %(default)s)")
+    parser.add_argument("--short", action="store_true", help="200 samples per law")
     args = parser.parse_args()
+    if args.short:
+        args.repetitions = 200
 
     rng = np.random.default_rng(args.seed)
     limit = args.alpha + 4 * math.sqrt(args.alpha * (1 - args.alpha) / args.repetitions)

@@ -1,1 +1,33 @@
-"""Certified-radius-maximizing policies (CAMP) and policy-smoothing certificates for Stable-Baselines3."""
+"""
+Certified-radius-maximizing policies (CAMP) and policy-smoothing certificates for Stable-Baselines3.
+
+The public names load on first use, so that ``import sb3_camp`` alone needs neither PyTorch nor Stable-Baselines3.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sb3_camp.camp_dqn import CAMPDQN
+    from sb3_camp.wrappers import NoisyObservationWrapper
+
+__version__ = "0.1.0"
+
+__all__ = ["CAMPDQN", "NoisyObservationWrapper", "__version__"]
+
+_HOME_OF = {
+    "CAMPDQN": "sb3_camp.camp_dqn",
+    "NoisyObservationWrapper": "sb3_camp.wrappers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

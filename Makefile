@@ -1,0 +1,38 @@
+# Each target makes or reuses .venv; no environment has to be active.
+#   make PYTHON=python3.12 test     another interpreter for a new .venv
+
+PYTHON ?= python3
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.PHONY: quickstart test lint type format benchmark
+
+quickstart: $(STAMP)
+	$(BIN)/python zoo_scripts/quickstart.py
+
+test: lint type
+	$(BIN)/python -m pytest -x -q
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+type: $(STAMP)
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(STAMP)
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script --short || exit 1; done
+
+# PyTorch first and by itself, so that pip takes the pinned release, also where a CPU build of it is configured for pip.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) "$$(grep '^torch==' constraints.txt)"
+	$(PIP_INSTALL) -e '.[dev,plots]'
+	touch $@

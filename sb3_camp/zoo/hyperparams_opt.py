@@ -1,0 +1,86 @@
+"""
+Search spaces for the zoo's ``-optimize``, and the way back from a trial to hyper-parameters.
+
+They extend the zoo's search space for DQN. The zoo's functions are imported on use: this module is itself imported while
+``rl_zoo3.hyperparams_opt`` loads.
+"""
+
+from typing import Any
+
+import optuna
+
+
+def sample_gaussian_dqn_params(
+    trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
+) -> dict[str, Any]:
+    """
+    Sampler for DQN hyperparams, n-step returns included.
+
+    SB3 has no n-step returns for Dict observations: tune such an env with the zoo's ``dqn`` instead. With HER, where they
+    would be ignored, ``n_steps`` is not sampled.
+
+    :param trial: Optuna trial
+    :param n_actions: number of dimensions of a continuous action space (unused)
+    :param n_envs: number of environments (unused)
+    :param additional_args: the zoo's remarks on the replay buffer
+    :return: arguments for the constructor of the model
+    """
+    from rl_zoo3.hyperparams_opt import sample_dqn_params
+
+    hyperparams = sample_dqn_params(trial, n_actions, n_envs, additional_args)
+    if not additional_args["using_her_replay_buffer"]:
+        hyperparams["n_steps"] = trial.suggest_int("n_steps", 1, 32, log=True)
+    return hyperparams
+
+
+def convert_gaussian_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
+    """
+    Turn the parameters of a trial into the hyper-parameters that the sampler returned for it.
+
+    :param sampled_params: ``trial.params``
+    :return: arguments for the constructor of the model
+    """
+    from rl_zoo3.hyperparams_opt import convert_offpolicy_params
+
+    return convert_offpolicy_params(sampled_params)
+
+
+def sample_camp_dqn_params(
+    trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
+) -> dict[str, Any]:
+    """
+    Sampler for CAMP-DQN hyperparams: those of DQN, n-step returns, and CAMP's own.
+
+    A sampler does not see the observation space, and there are no n-step returns for Dict observations: a trial on such an env
+    fails unless it drew ``n_steps=1``.
+
+    The trial holds ``camp_eta`` as "adaptive" or "fixed"; only in the second case it holds ``camp_eta_value`` as well.
+
+    :param trial: Optuna trial
+    :param n_actions: number of dimensions of a continuous action space (unused)
+    :param n_envs: number of environments (unused)
+    :param additional_args: the zoo's remarks on the replay buffer
+    :return: arguments for the constructor of the model
+    """
+    hyperparams = sample_gaussian_dqn_params(trial, n_actions, n_envs, additional_args)
+    # Paper: 0.5 to 16
+    hyperparams["camp_lambda"] = trial.suggest_float("camp_lambda", 0.25, 32, log=True)
+    hyperparams["camp_eta"] = trial.suggest_categorical("camp_eta", ["adaptive", "fixed"])
+    if hyperparams["camp_eta"] == "fixed":
+        hyperparams["camp_eta"] = trial.suggest_float("camp_eta_value", 0.1, 100, log=True)
+    hyperparams["imitation"] = trial.suggest_categorical("imitation", ["soft", "hard"])
+    hyperparams["replay"] = trial.suggest_categorical("replay", ["shared", "split"])
+    return hyperparams
+
+
+def convert_camp_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
+    """
+    Turn the parameters of a trial into the hyper-parameters that the sampler returned for it.
+
+    :param sampled_params: ``trial.params``
+    :return: arguments for the constructor of the model
+    """
+    hyperparams = convert_gaussian_dqn_params(sampled_params)
+    if "camp_eta_value" in hyperparams:
+        hyperparams["camp_eta"] = hyperparams.pop("camp_eta_value")
+    return hyperparams

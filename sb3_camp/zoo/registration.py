@@ -1,0 +1,111 @@
+"""
+What the RL Zoo learns from this package: its algorithms, their default hyper-parameters and their search spaces.
+
+An installed package needs no call: ``sb3_camp_startup`` extends the zoo's modules while they are imported, early enough for
+the zoo's command line. :func:`register` does the same by hand, for places that read no start-up files
+(``pip install --target``, ``python -S``, a checkout on ``PYTHONPATH``).
+
+PyTorch, Stable-Baselines3 and the zoo are imported within the functions only: when these run, the zoo has loaded them anyway.
+"""
+
+import functools
+import inspect
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import sb3_camp
+
+
+def register() -> None:
+    """
+    Make the zoo know the algorithms ``camp_dqn`` and ``gaussian_dqn``, before its ``train()``, ``enjoy()``, ... are called.
+
+    To call it again changes nothing. What the zoo or the user has registered under one of these names is kept.
+    """
+    for name in EXTENSIONS:
+        extend(import_module(name))
+
+
+def extend(module: ModuleType) -> None:
+    """
+    Extend one of the zoo's modules.
+
+    :param module: a loaded module of the zoo, one of :data:`EXTENSIONS`
+    """
+    EXTENSIONS[module.__name__](module)
+
+
+def add_algorithms(zoo_utils: ModuleType) -> None:
+    """
+    Add the algorithms to the zoo's table.
+
+    :param zoo_utils: the module ``rl_zoo3.utils``
+    """
+    from stable_baselines3 import DQN
+
+    from sb3_camp.camp_dqn import CAMPDQN
+
+    zoo_utils.ALGOS.setdefault("camp_dqn", CAMPDQN)
+    # The same algorithm as `dqn`; the name stands for hyper-parameters that train it on noisy observations.
+    zoo_utils.ALGOS.setdefault("gaussian_dqn", DQN)
+
+
+def add_samplers(zoo_hyperparams_opt: ModuleType) -> None:
+    """
+    Add the search spaces of ``-optimize``, and what turns a trial of a study back into hyper-parameters.
+
+    :param zoo_hyperparams_opt: the module ``rl_zoo3.hyperparams_opt``
+    """
+    from sb3_camp.zoo import hyperparams_opt
+
+    samplers, converters = zoo_hyperparams_opt.HYPERPARAMS_SAMPLER, zoo_hyperparams_opt.HYPERPARAMS_CONVERTER
+    samplers.setdefault("camp_dqn", hyperparams_opt.sample_camp_dqn_params)
+    samplers.setdefault("gaussian_dqn", hyperparams_opt.sample_gaussian_dqn_params)
+    converters.setdefault("camp_dqn", hyperparams_opt.convert_camp_dqn_params)
+    converters.setdefault("gaussian_dqn", hyperparams_opt.convert_gaussian_dqn_params)
+
+
+def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
+    """
+    Let the zoo's ``ExperimentManager`` fall back on the yml files of this package.
+
+    They are used only if no config was given and the zoo has no file for the algorithm.
+
+    :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
+    """
+    manager = zoo_exp_manager.ExperimentManager
+    zoo_init = manager.__init__
+    if hasattr(zoo_init, "sb3_camp_extended"):
+        return
+    signature = inspect.signature(zoo_init)
+
+    @functools.wraps(zoo_init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        zoo_init(self, *args, **kwargs)
+        own_config = hyperparams_folder() / f"{self.algo}.yml"
+        config_was_given = bool(signature.bind(self, *args, **kwargs).arguments.get("config"))
+        if not config_was_given and not Path(self.config).is_file() and own_config.is_file():
+            self.config = str(own_config)
+
+    __init__.sb3_camp_extended = True  # type: ignore[attr-defined]
+    manager.__init__ = __init__
+
+
+def hyperparams_folder() -> Path:
+    """
+    Where the yml files are.
+
+    :return: a folder inside the installed package; in a checkout or an editable install the one beside it
+    """
+    package = Path(sb3_camp.__file__).parent
+    inside = package / "hyperparams"
+    return inside if inside.is_dir() else package.parent / "hyperparams"
+
+
+EXTENSIONS = {
+    "rl_zoo3.utils": add_algorithms,
+    "rl_zoo3.hyperparams_opt": add_samplers,
+    "rl_zoo3.exp_manager": add_default_hyperparams,
+}
