@@ -62,10 +62,12 @@ def main() -> None:
         times = [dqn / own for dqn, own in zip(speeds["DQN"], values, strict=True)]
         result[name] = {
             "steps_per_second": round(statistics.median(values), 1),
-            "time_per_step_against_DQN": round(statistics.median(times), 3),
-            "range": [round(min(times), 3), round(max(times), 3)],
+            "time_per_step_against_DQN": [round(value, 3) for value in (statistics.median(times), min(times), max(times))],
         }
-        print(f"{name:15} {result[name]['steps_per_second']:8} steps/s, time per step against DQN {result[name]}")
+        median, low, high = statistics.median(times), min(times), max(times)
+        print(
+            f"{name:15}{statistics.median(values):8.0f} steps/s; time per step against DQN {median:.2f} ({low:.2f} to {high:.2f})"
+        )
     print(json.dumps(result))
 
 
