@@ -65,9 +65,7 @@ def main() -> None:
             "time_per_step_against_DQN": [round(value, 3) for value in (statistics.median(times), min(times), max(times))],
         }
         median, low, high = statistics.median(times), min(times), max(times)
-        print(
-            f"{name:15}{statistics.median(values):8.0f} steps/s; time per step against DQN {median:.2f} ({low:.2f} to {high:.2f})"
-        )
+        print(f"{name:15}{statistics.median(values):8.0f} steps/s, {median:.2f} ({low:.2f} to {high:.2f}) times DQN's time")
     print(json.dumps(result))
 
 

@@ -1,0 +1,299 @@
+"""
+Play episodes of one fixed policy on noisy observations, for a certificate: ``python -m sb3_camp.evaluate``.
+
+The command writes ``certification/evaluations.npz`` in the run folder (or beside the model file), in the zoo's format, with
+all that ``python -m sb3_camp.certify`` needs to know.
+"""
+
+import argparse
+import contextlib
+import importlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from huggingface_sb3 import EnvironmentName
+from rl_zoo3.utils import ALGOS, StoreDict, get_model_path
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
+from tqdm import tqdm
+
+import sb3_camp
+import sb3_camp.zoo
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
+from sb3_camp.evaluation.chunks import Chunk, plan_chunks
+from sb3_camp.evaluation.environment import EvaluationEnv
+from sb3_camp.evaluation.episodes import play_episodes
+from sb3_camp.evaluation.results import Settings, as_json, check_finished, read_partial, write_evaluation, write_partial
+from sb3_camp.zoo.run_folder import RunFolder
+
+_WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="evaluate",
+        usage="python -m sb3_camp.evaluate --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
+        description="Play exactly N independent episodes of one fixed policy on noisy observations, for a certificate.",
+    )
+    parser.add_argument("--algo", help="RL algorithm, by the zoo's name", type=str, required=True, choices=list(ALGOS))
+    parser.add_argument("--env", help="environment ID", type=EnvironmentName, required=True)
+    parser.add_argument("-f", "--folder", help="log folder of the zoo", type=str, default="logs")
+    parser.add_argument("--exp-id", help="experiment ID (0: latest, -1: no exp folder)", default=0, type=int)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--load-best", help="the best model instead of the last", action="store_true")
+    which.add_argument("--load-checkpoint", help="the checkpoint with this number of timesteps instead", type=int)
+    which.add_argument("--load-last-checkpoint", help="the last checkpoint instead", action="store_true")
+    which.add_argument(
+        "--model", help="a model file of SB3 or sb3-contrib from anywhere, instead of a run of the zoo", type=Path
+    )
+    parser.add_argument(
+        "--sigma",
+        help="add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255)",
+        type=float,
+    )
+    parser.add_argument("-n", "--n-episodes", help="number of episodes (default: %(default)s)", type=int, default=10_000)
+    parser.add_argument("--n-envs", help="number of envs that play at once (default: %(default)s)", type=int, default=64)
+    parser.add_argument("--vec-env", help="VecEnv type", type=str, default="dummy", choices=["dummy", "subproc"])
+    parser.add_argument("--seed", help="random generator seed (default: %(default)s)", type=int, default=0)
+    parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
+    parser.add_argument("--device", help="PyTorch device (cpu, cuda, ...)", default="auto", type=str)
+    parser.add_argument("--num-threads", help="number of threads for PyTorch (-1: its default)", default=-1, type=int)
+    parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=StoreDict)
+    parser.add_argument(
+        "-params",
+        "--hyperparams",
+        help="for --model: env_wrapper, vec_env_wrapper and frame_stack that it was trained with, as in the zoo's yml",
+        type=str,
+        nargs="+",
+        action=StoreDict,
+    )
+    parser.add_argument("--gym-packages", help="packages that register environments", type=str, nargs="+", default=[])
+    parser.add_argument("-o", "--output", help="folder for the results (default: certification/ beside the model)", type=Path)
+    parser.add_argument("--resume", help="continue an interrupted evaluation", action="store_true")
+    parser.add_argument("-P", "--progress", help="show a progress bar even if stderr is not a terminal", action="store_true")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    :param argv: Arguments of the command line, those of the process by default
+    :return: exit status: 0, 2 for bad input, 130 if interrupted
+    """
+    sb3_camp.zoo.register()
+    try:
+        args = _parser().parse_args(argv)
+    except Exception as error:  # of any kind: the zoo evaluates the values as Python
+        print(f"evaluate: error: --env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}", file=sys.stderr)
+        return 2
+    try:
+        _evaluate(args)
+    except InputError as error:
+        print(f"evaluate: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("evaluate: interrupted: the same command with --resume continues", file=sys.stderr)
+        return 130
+    return 0
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    model: BaseAlgorithm
+    model_path: Path
+    environment: EvaluationEnv
+    settings: Settings
+
+    @contextlib.contextmanager
+    def env(self) -> Iterator[VecEnv]:
+        env = self.environment.build(int(self.settings["n_envs"]))
+        try:
+            check_spaces(self.model, env, self.model_path)
+            yield env
+        finally:
+            # Ctrl-C reaches the worker processes too, and those that have gone cannot be told to close
+            with contextlib.suppress(EOFError, OSError):
+                env.close()
+
+    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[], object]) -> tuple[np.ndarray, np.ndarray]:
+        deterministic = bool(self.settings["deterministic"])
+        return play_episodes(
+            self.model, env, chunk.n_episodes, seed=chunk.seed, deterministic=deterministic, on_episode=on_episode
+        )
+
+
+def _evaluate(args: argparse.Namespace) -> None:
+    _check_numbers(args)
+    for package in args.gym_packages:
+        _import(package)
+    if args.num_threads > 0:
+        th.set_num_threads(args.num_threads)
+    model_path = _model_path(args)
+    environment, sigma = _environment(args, model_path)
+    model = load_checkpoint(model_path, ALGOS[args.algo], args.device)
+    settings: Settings = {
+        "model_sha256": sha256(model_path),
+        "algo": args.algo,
+        "env_id": environment.env_id,
+        "env_kwargs": as_json(environment.env_kwargs),
+        "env_wrappers": as_json(environment.wrappers),
+        "sigma": sigma,
+        "seed": args.seed,
+        "deterministic": not args.stochastic,
+        "n_episodes": args.n_episodes,
+        "n_envs": min(args.n_envs, args.n_episodes),
+        "device": str(model.device),
+    }
+    file = (args.output or model_path.parent / "certification") / "evaluations.npz"
+    print(f"Evaluating {model_path} with sigma {sigma:g}, {'stochastic' if args.stochastic else 'deterministic'} actions")
+    hide_progress = not (args.progress or sys.stderr.isatty())
+    _play_and_write(_Evaluation(model, model_path, environment, settings), file, args.resume, hide_progress)
+    print(f"Certify it: python -m sb3_camp.certify {shlex.quote(str(file))}")
+
+
+def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_progress: bool) -> None:
+    settings = evaluation.settings
+    n_episodes = int(settings["n_episodes"])
+    partial = file.with_name("evaluations.partial.npz")
+    returns, lengths, n_played_chunks = np.empty(0), np.empty(0, dtype=np.int64), 0
+    if resume and partial.exists():
+        returns, lengths, n_played_chunks = read_partial(partial, settings)
+        print(f"Resuming after {returns.size} of {n_episodes} episodes")
+    elif resume and file.exists():
+        print(f"Nothing to resume: {file} has all {check_finished(file, settings)} episodes")
+        return
+    elif partial.exists():
+        print(f"Replacing the interrupted evaluation in {partial}")
+    if file.exists():
+        print(f"Replacing the evaluation in {file}")
+
+    start, n_steps = time.perf_counter(), 0
+    chunks = plan_chunks(n_episodes, int(settings["n_envs"]), int(settings["seed"]))
+    with (
+        evaluation.env() as env,
+        tqdm(total=n_episodes, initial=returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
+    ):
+        for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
+            more_returns, more_lengths = evaluation.play(env, chunk, bar.update)
+            returns, lengths = np.concatenate([returns, more_returns]), np.concatenate([lengths, more_lengths])
+            n_steps += int(more_lengths.sum())
+            write_partial(partial, settings, returns, lengths, n_chunks)
+    speed = n_steps / (time.perf_counter() - start)
+    write_evaluation(
+        file,
+        settings,
+        returns,
+        lengths,
+        timesteps=evaluation.model.num_timesteps,
+        model=str(evaluation.model_path),
+        versions=as_json(_versions()),
+    )
+    partial.unlink()
+    print(f"Return: {returns.mean():.2f} +/- {returns.std():.2f} over {returns.size} episodes ({speed:.0f} steps/s)")
+    print(f"Wrote {file}")
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    for name, least in (("n_episodes", 1), ("n_envs", 1), ("seed", 0)):
+        value = getattr(args, name)
+        if not least <= value < 2**63:
+            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+    if args.sigma is not None and not 0 < args.sigma < float("inf"):
+        raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
+    unknown = [key for key in args.hyperparams or () if key not in _WRAPPER_KEYS]
+    if unknown:
+        raise InputError(f"--hyperparams takes {', '.join(_WRAPPER_KEYS)}, not {', '.join(unknown)}")
+
+
+def _import(package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"--gym-packages: cannot import {package}: {error}") from error
+
+
+def _model_path(args: argparse.Namespace) -> Path:
+    if args.model is not None:
+        for path in (args.model, args.model.with_name(f"{args.model.name}.zip")):
+            if path.is_file():
+                return path
+        raise InputError(f"--model: no file {args.model}")
+    try:
+        _, path, _ = get_model_path(
+            args.exp_id,
+            args.folder,
+            args.algo,
+            args.env,
+            args.load_best,
+            args.load_checkpoint,
+            args.load_last_checkpoint,
+        )
+    except (AssertionError, ValueError) as error:
+        raise InputError(f"{error}: check --folder, --algo, --env and --exp-id, or give --model PATH") from error
+    return Path(path)
+
+
+def _environment(args: argparse.Namespace, model_path: Path) -> tuple[EvaluationEnv, float]:
+    """The environment that the model was trained in, with one smoothing noise, and its sigma."""
+    run = None
+    if args.model is None or RunFolder.is_run_folder(model_path.parent):
+        run = RunFolder.read(model_path.parent)
+        if run.env_id != args.env.gym_id.split(":")[-1]:
+            raise InputError(f"{run.path} is a run on {run.env_id}, not on {args.env.gym_id}: check --env")
+        if args.hyperparams:
+            raise InputError(f"--hyperparams is for --model PATH, the wrappers of this run are in {run.config_file}")
+    settings = run.config if run is not None else args.hyperparams or {}
+    environment = EvaluationEnv(
+        env_id=args.env.gym_id,
+        env_kwargs=_env_kwargs(args, run),
+        wrappers={key: settings[key] for key in _WRAPPER_KEYS if settings.get(key)},
+        vec_env=args.vec_env,
+    )
+    sigma = environment.smoothing_sigma()
+    if sigma is None:
+        if args.sigma is None:
+            raise InputError(
+                f"{args.env.gym_id} has no smoothing noise on its observations, so there is nothing to certify: give --sigma"
+            )
+        environment = environment.with_noise(args.sigma)
+        sigma = environment.smoothing_sigma()
+    assert sigma is not None
+    if sigma == 0:
+        raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
+    if args.sigma is not None and args.sigma != sigma:
+        raise InputError(
+            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {sigma:g}: leave it out "
+            f"(tasks of this package take another sigma by --env-kwargs sigma:{args.sigma:g})"
+        )
+    if run is not None:
+        # What a live environment does not show: a normalizer that the zoo puts around it
+        played = {**run.config, "env_wrapper": environment.wrappers.get("env_wrapper")}
+        replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs}).smoothing_sigma()
+    return environment, sigma
+
+
+def _env_kwargs(args: argparse.Namespace, run: RunFolder | None) -> dict[str, Any]:
+    """As in the zoo's ``enjoy``: those of the training's command line replace the config's, and ours are added."""
+    env_kwargs: dict[str, Any] = {}
+    if run is not None:
+        env_kwargs.update(run.config.get("env_kwargs") or {})
+        if run.args.get("env_kwargs") is not None:
+            env_kwargs = dict(run.args["env_kwargs"])
+    return {**env_kwargs, **(args.env_kwargs or {})}
+
+
+def _versions() -> dict[str, str]:
+    others = ("stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "torch")
+    return {"sb3_camp": sb3_camp.__version__, **{name: version(name) for name in others}}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""Playing independent episodes of one fixed policy, for a certificate: the rooms of ``python -m sb3_camp.evaluate``."""
+
+from sb3_camp.evaluation.checkpoint import load_checkpoint
+from sb3_camp.evaluation.environment import EvaluationEnv
+from sb3_camp.evaluation.episodes import play_episodes
+
+__all__ = ["EvaluationEnv", "load_checkpoint", "play_episodes"]

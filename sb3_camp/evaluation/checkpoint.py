@@ -1,0 +1,134 @@
+"""Loading a checkpoint to act with it, not to train on."""
+
+import hashlib
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.save_util import json_to_data
+from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
+
+from sb3_camp.errors import InputError
+
+# Members of a checkpoint that no action depends on, and what to put in their place. They are not unpickled: schedules are
+# pickled code that another Python version may fail (or crash) to read, and classes of buffers may not be importable here.
+_TRAINING_ONLY: dict[str, Any] = {
+    "learning_rate": 0.0,
+    "lr_schedule": None,
+    "exploration_schedule": None,
+    "clip_range": 0.0,
+    "clip_range_vf": None,
+    "delta_std_schedule": None,
+    "camp_lambda": 0.0,
+    "camp_lambda_schedule": None,
+    "action_noise": None,
+    "train_freq": 1,
+    "replay_buffer_class": None,
+    "replay_buffer_kwargs": {},
+    "rollout_buffer_class": None,
+    "rollout_buffer_kwargs": {},
+    "ep_info_buffer": None,
+    "ep_success_buffer": None,
+    "_last_obs": None,
+    "_last_original_obs": None,
+    "_last_episode_starts": None,
+    "_last_lstm_states": None,
+}
+
+
+def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto") -> BaseAlgorithm:
+    """
+    Load a checkpoint for acting only: what only training needs is neither unpickled nor allocated.
+
+    :param path: The ``.zip`` file that the algorithm's ``save`` wrote
+    :param algorithm: Class of the algorithm
+    :param device: Device to put the policy on
+    :return: The model in evaluation mode; continuing its training would not work
+    :raises InputError: if it cannot be loaded; names the member of the file that cannot be read
+    """
+    kwargs: dict[str, Any] = {}
+    if issubclass(algorithm, OffPolicyAlgorithm):
+        kwargs.update(buffer_size=1, optimize_memory_usage=False, n_steps=1)
+    elif issubclass(algorithm, OnPolicyAlgorithm):
+        kwargs.update(n_steps=1)
+    try:
+        with warnings.catch_warnings():
+            # SB3 only warns, and fails later at something that does not tell what was missing
+            warnings.filterwarnings("error", message="Could not deserialize")
+            model = algorithm.load(path, device=device, custom_objects=dict(_TRAINING_ONLY), **kwargs)
+    except Exception as error:  # of every kind, for pickled data may raise anything
+        member = _unreadable_member(path)
+        reason = f"its member {member!r} cannot be read by this Python" if member else " ".join(str(error).split())
+        raise InputError(f"{path}: not a checkpoint of {algorithm.__name__} that can be loaded: {reason}") from error
+    model.policy.set_training_mode(False)
+    return model
+
+
+def check_spaces(model: BaseAlgorithm, env: VecEnv, model_path: Path) -> None:
+    """
+    Check that the policy can act in the env. Bounds may differ (noise makes a bounded space unbounded).
+
+    :param model: The loaded model
+    :param env: The environment
+    :param model_path: File of the model, for the message
+    :raises InputError: if shapes, kinds of numbers or actions differ
+    """
+    expected = _signature(model.observation_space)
+    if expected not in (_signature(env.observation_space), _signature(_channels_first(env.observation_space))):
+        raise InputError(
+            f"{model_path}: the policy observes {model.observation_space}, the environment gives {env.observation_space}: "
+            "check --env, and the wrappers and frame stack that it was trained with"
+        )
+    if model.action_space != env.action_space:
+        raise InputError(
+            f"{model_path}: the actions of the policy are {model.action_space}, those of the environment {env.action_space}: "
+            "check --env"
+        )
+
+
+def sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _unreadable_member(path: Path) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = json.loads(archive.read("data"))
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
+        return None
+    for name, content in members.items():
+        if name in _TRAINING_ONLY:
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                json_to_data(json.dumps({name: content}))
+        except Exception:
+            return name
+    return None
+
+
+def _channels_first(space: spaces.Space) -> spaces.Space:
+    """The space after SB3's transposition of images, which the policy does by itself."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: _channels_first(entry) for key, entry in space.spaces.items()})
+    if isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3:
+        return VecTransposeImage.transpose_space(spaces.Box(0, 255, space.shape, space.dtype))
+    return space
+
+
+def _signature(space: spaces.Space) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _signature(entry) for key, entry in space.spaces.items()}
+    if isinstance(space, spaces.Box):
+        # SB3 converts all floats to single precision
+        return space.shape, "float" if space.dtype.kind == "f" else space.dtype.name
+    return space

@@ -1,0 +1,125 @@
+"""The environment of an evaluation: built as the zoo's ``enjoy`` builds it, with exactly one smoothing noise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import AddRenderObservation, FrameStackObservation, NormalizeObservation
+from rl_zoo3.utils import create_test_env
+from rl_zoo3.wrappers import HistoryWrapper, HistoryWrapperObsDict
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnv,
+    VecFrameStack,
+    VecNormalize,
+    unwrap_vec_wrapper,
+)
+
+from sb3_camp.errors import InputError
+from sb3_camp.wrappers import NoisyObservationWrapper
+
+_VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
+_NOISE = f"{NoisyObservationWrapper.__module__}.{NoisyObservationWrapper.__name__}"
+
+
+@dataclass(frozen=True)
+class EvaluationEnv:
+    """
+    How to build the environment.
+
+    :param env_id: Id of the environment, as Gymnasium registers it
+    :param env_kwargs: Keyword arguments of the environment
+    :param wrappers: ``env_wrapper``, ``vec_env_wrapper`` and ``frame_stack`` as in the zoo's hyperparameters
+    :param vec_env: "dummy" (one process) or "subproc" (one per env)
+    """
+
+    env_id: str
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: dict[str, Any] = field(default_factory=dict)
+    vec_env: str = "dummy"
+
+    def build(self, n_envs: int) -> VecEnv:
+        """
+        :param n_envs: Number of envs
+        :return: The vectorized environment, unseeded
+        :raises InputError: if it cannot be built
+        """
+        env = self._build(n_envs, self.wrappers, _VEC_ENVS[self.vec_env])
+        normalizer = unwrap_vec_wrapper(env, VecNormalize)
+        if isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
+            env.close()
+            raise InputError("vec_env_wrapper: VecNormalize normalizes the noisy observations: take it out")
+        n_stack = self.wrappers.get("frame_stack") or 0
+        return VecFrameStack(env, n_stack) if n_stack > 0 else env
+
+    def with_noise(self, sigma: float) -> "EvaluationEnv":
+        """
+        :param sigma: Standard deviation of the noise
+        :return: The same with smoothing noise outside of ``env_wrapper`` and inside of the frame stack
+        """
+        inner = self.wrappers.get("env_wrapper") or []
+        inner = inner if isinstance(inner, list) else [inner]
+        return replace(self, wrappers={**self.wrappers, "env_wrapper": [*inner, {_NOISE: {"sigma": sigma}}]})
+
+    def smoothing_sigma(self) -> float | None:
+        """
+        Find the noise in a live environment.
+
+        :return: sigma of the only noise, None if there is none
+        :raises InputError: if there are several, or if something in the wrong place would void the certificate
+        """
+        env = self._build(1, {"env_wrapper": self.wrappers.get("env_wrapper")}, DummyVecEnv)
+        assert isinstance(env, DummyVecEnv)
+        try:
+            return _checked_sigma(list(_wrapper_chain(env.envs[0])))
+        finally:
+            env.close()
+
+    def _build(self, n_envs: int, wrappers: dict[str, Any], vec_env_class: type[VecEnv]) -> VecEnv:
+        try:
+            return create_test_env(
+                self.env_id,
+                n_envs=n_envs,
+                should_render=False,
+                hyperparams=dict(wrappers),
+                env_kwargs=self.env_kwargs,
+                vec_env_cls=vec_env_class,
+            )
+        except InputError:
+            raise
+        except (gym.error.Error, ImportError, AttributeError, AssertionError, LookupError, TypeError, ValueError) as error:
+            raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
+    """The wrappers of an environment, the outermost first."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+
+
+def _checked_sigma(chain: list[gym.Wrapper]) -> float | None:
+    positions = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
+    if not positions:
+        return None
+    if len(positions) > 1:
+        sigmas = " and ".join(f"{chain[i].get_wrapper_attr('sigma'):g}" for i in positions)
+        raise InputError(f"{len(positions)} smoothing noises on top of each other (sigma {sigmas}): use one")
+    above, below = chain[: positions[0]], chain[positions[0] + 1 :]
+    for wrapper in below:
+        if isinstance(wrapper, FrameStackObservation | HistoryWrapper | HistoryWrapperObsDict):
+            raise InputError(
+                f"the smoothing noise comes after {wrapper.class_name()}: put it before, so that each frame is noised once"
+            )
+    for wrapper in chain:
+        if isinstance(wrapper, NormalizeObservation):
+            raise InputError(
+                f"{wrapper.class_name()} changes its running statistics from episode to episode, so neither are the episodes "
+                "independent nor is sigma in fixed units: take it out, or normalize by constants"
+            )
+    for wrapper in above:
+        if isinstance(wrapper, AddRenderObservation):
+            raise InputError(f"{wrapper.class_name()} shows the clean state outside of the smoothing noise: put it inside")
+    return float(chain[positions[0]].get_wrapper_attr("sigma"))

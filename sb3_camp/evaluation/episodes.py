@@ -1,0 +1,142 @@
+"""Exactly N independent episodes of one fixed policy."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_wrapper
+
+from sb3_camp.errors import InputError
+
+
+def play_episodes(
+    model: PolicyPredictor,
+    env: VecEnv,
+    n_episodes: int,
+    *,
+    seed: int,
+    deterministic: bool = True,
+    on_episode: Callable[[], object] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Play ``n_episodes`` episodes, as evenly shared out among the envs as possible.
+
+    The share of each env is fixed beforehand, so that envs with short episodes do not contribute more of them. An episode ends
+    where the outermost env ends it, at a time limit outside of ``Monitor`` too. Its return is the one that ``Monitor`` counts,
+    on the raw rewards, if ``Monitor`` closes its episode at the same step, else the sum of the rewards. A lost life
+    (``EpisodicLifeEnv``) does not end an episode.
+
+    :param model: The policy, anything with SB3's ``predict``, recurrent or not
+    :param env: The envs; they are seeded with seed, seed + 1, ... and reset
+    :param n_episodes: Number of episodes, at least 1
+    :param seed: Seeds the envs and the random choices of the policy
+    :param deterministic: Whether the policy is to act without random choices
+    :param on_episode: Called after each finished episode
+    :return: returns (n_episodes,) float64 and lengths in steps (n_episodes,) int64, by turns of the envs: the first episode of
+        each env, then the second of each ...; any first part of them is as unbiased as the whole
+    :raises InputError: if an episode ends outside of ``Monitor`` where a wrapper changes the rewards, or if lives are counted
+        as episodes (``Monitor`` outside of ``EpisodicLifeEnv``, or none)
+    """
+    quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
+    played: list[list[tuple[float, int]]] = [[] for _ in quotas]
+    n_missing = n_episodes
+    set_random_seed(seed)
+    ends = _EpisodeEnds(env)
+    env.seed(seed)
+    observations = env.reset()
+    states = None
+    episode_starts = np.ones(env.num_envs, dtype=bool)
+    while n_missing > 0:
+        actions, states = model.predict(
+            observations,  # type: ignore[arg-type]
+            state=states,
+            episode_start=episode_starts,
+            deterministic=deterministic,
+        )
+        observations, rewards, episode_starts, infos = env.step(actions)
+        for i, episode in ends.after_step(rewards, episode_starts, infos):
+            if len(played[i]) < quotas[i]:
+                played[i].append(episode)
+                n_missing -= 1
+                if on_episode is not None:
+                    on_episode()
+    turns = [episodes[k] for k in range(max(quotas)) for episodes in played if k < len(episodes)]
+    returns, lengths = zip(*turns, strict=True)
+    return np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64)
+
+
+class _EpisodeEnds:
+    """Tells the ends of episodes from other dones, and keeps the sums of the rewards."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self.env = env
+        self.sums = np.zeros(env.num_envs, dtype=np.float64)
+        self.lengths = np.zeros(env.num_envs, dtype=np.int64)
+        self.has_lives = env.env_is_wrapped(EpisodicLifeEnv)
+        if any(self.has_lives):
+            if not all(env.env_is_wrapped(Monitor)):
+                raise InputError("EpisodicLifeEnv hides the ends of games: put a Monitor inside of it, or leave it out")
+            # Otherwise the first reset, in spite of its seed, would continue a game that was left in the middle
+            env.env_method("set_wrapper_attr", "was_real_done", True)
+        self.n_closed = [self._n_closed_by_monitor(i) if self.has_lives[i] else 0 for i in range(env.num_envs)]
+
+    def after_step(
+        self, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
+    ) -> list[tuple[int, tuple[float, int]]]:
+        """
+        :return: index of the env, and return and length of its episode, for each env whose episode has ended at this step
+        """
+        self.sums += rewards
+        self.lengths += 1
+        ended = []
+        for i in np.flatnonzero(dones):
+            episode = self._episode(int(i), infos[i])
+            if episode is not None:
+                ended.append((int(i), episode))
+                self.sums[i] = 0
+                self.lengths[i] = 0
+        return ended
+
+    def _episode(self, i: int, info: dict[str, Any]) -> tuple[float, int] | None:
+        only_life_lost = self.has_lives[i] and not self.env.get_attr("was_real_done", indices=i)[0]
+        if "episode" in info:
+            if only_life_lost:
+                raise InputError(
+                    "each life counts as an episode of Monitor, but the lives of one game are not independent: put "
+                    "EpisodicLifeEnv (part of AtariWrapper) outside of Monitor, or leave it out"
+                )
+            self.n_closed[i] += 1
+            return float(info["episode"]["r"]), int(info["episode"]["l"])
+        if only_life_lost:
+            return self._game_over_after_lost_life(i)
+        self._check_raw_rewards()
+        return float(self.sums[i]), int(self.lengths[i])
+
+    def _game_over_after_lost_life(self, i: int) -> tuple[float, int] | None:
+        """A lost life is followed by one idle step, hidden in the reset; the game may end at it, which only Monitor knows."""
+        n_closed = self._n_closed_by_monitor(i)
+        if n_closed == self.n_closed[i]:
+            return None
+        self.n_closed[i] = n_closed
+        return_ = self.env.env_method("get_episode_rewards", indices=i)[0][-1]
+        length = self.env.env_method("get_episode_lengths", indices=i)[0][-1]
+        return round(float(return_), 6), int(length)
+
+    def _n_closed_by_monitor(self, i: int) -> int:
+        return len(self.env.env_method("get_episode_lengths", indices=i)[0])
+
+    def _check_raw_rewards(self) -> None:
+        normalizer = unwrap_vec_wrapper(self.env, VecNormalize)
+        changes_rewards = isinstance(normalizer, VecNormalize) and normalizer.norm_reward
+        for wrapper in (gym.RewardWrapper, gym.wrappers.NormalizeReward):
+            changes_rewards = changes_rewards or any(self.env.env_is_wrapped(wrapper))
+        if changes_rewards:
+            raise InputError(
+                "an episode ended outside of Monitor and a wrapper changes the rewards, so its raw return is unknown: put "
+                "what ends the episode (TimeLimit, ...) inside, into the registration of the env, or leave out the wrapper"
+            )

@@ -1,0 +1,68 @@
+"""Smoothing noise on the observations of an environment."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
+
+
+class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructorArgs):
+    """
+    Adds fresh, independent Gaussian noise N(0, sigma^2 I) to every new observation, that of ``reset`` included.
+
+    This is the smoothing noise of policy smoothing (Kumar, Levine and Feizi, "Policy Smoothing for Provably Robust
+    Reinforcement Learning", 2021; the CAMP paper, section "Expected Return Certification against Perturbed Observations"):
+    returns of episodes that were played on noisy observations certify the expected return under any adversary that moves the
+    observations of an episode by at most a given l2 norm in total.
+
+    Put it as close to the environment as possible, before any frame stack, so that each frame is noised exactly once. Any
+    fixed function of the noisy observation keeps the certificate: clipping, rounding, stacking, a network. Nothing that the
+    policy sees may depend on the clean observation.
+
+    - Float Box: the noisy observation is float32, its space unbounded. ``float64`` observations become ``float32`` too.
+    - uint8 Box from 0 to 255 (images): sigma is in pixel values, the noisy image is rounded and clipped back to uint8, so the
+      space stays what it was and image policies and replay buffers work as always.
+    - Dict: noise with the same sigma on each Box entry.
+
+    The noise is drawn from the environment's own generator (``np_random``), so ``reset(seed=...)`` reproduces it.
+
+    :param env: The environment to wrap
+    :param sigma: Standard deviation of the noise, in the units of the observation; 0 leaves the values as they are
+    :param quantize: Round and clip noisy images back to uint8; if False, they are unbounded float32 pixel values
+        (which SB3 does not take for images any more)
+    :param clean_keys: Entries of a Dict observation to pass on without noise. A certificate then speaks only of adversaries
+        that cannot touch these entries. They must not hold a clean copy of what the other entries show: with one, the policy
+        would not depend on the noise and the certificate would be void.
+    :raises InputError: (a ValueError) if sigma is not finite and >= 0, or if the observation space cannot carry the noise
+    """
+
+    def __init__(self, env: gym.Env, sigma: float, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
+        noise = ObservationNoise(env.observation_space, sigma, quantize, clean_keys)
+        gym.utils.RecordConstructorArgs.__init__(
+            self, sigma=noise.sigma, quantize=noise.quantize, clean_keys=list(noise.clean_keys)
+        )
+        gym.ObservationWrapper.__init__(self, env)
+        self.noise = noise
+        self.observation_space = noise.space
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise, in the units of the observation."""
+        return self.noise.sigma
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is None:
+            observation, info = self.env.reset(options=options)
+            return self.observation(observation), info
+        previous = self.np_random
+        observation, info = self.env.reset(seed=seed, options=options)
+        if self.np_random is previous:
+            # An environment that keeps generators of its own and leaves np_random unseeded: without this, neither would the
+            # noise be reproducible, nor may it follow the stream that the environment makes from the same seed
+            self.np_random = noise_generator(seed)
+        return self.observation(observation), info
+
+    def observation(self, observation: Any) -> Any:
+        return self.noise(observation, self.np_random)

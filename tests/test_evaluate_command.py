@@ -1,0 +1,249 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import yaml
+from stable_baselines3 import DQN
+
+import sb3_camp
+from sb3_camp.camp_dqn import CAMPDQN
+from sb3_camp.evaluate import main
+from sb3_camp.wrappers import NoisyObservationWrapper
+
+NOISE = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.2}}"
+
+
+def run(module, *arguments, cwd):
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
+
+
+def environment():
+    path = os.pathsep.join([os.path.dirname(os.path.dirname(sb3_camp.__file__)), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def read(path):
+    with np.load(path, allow_pickle=False) as content:
+        return dict(content)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    """A log folder of the stock zoo: DQN trained on the noisy and PPO on the plain CartPole, a few hundred steps each."""
+    folder = tmp_path_factory.mktemp("zoo")
+    common = ("--env", "CartPole-v1", "-n", 512, "-f", "logs", "--seed", 1)
+    noisy = run("rl_zoo3.train", "--algo", "dqn", *common, "-params", f"env_wrapper:[{NOISE}]", "buffer_size:500", cwd=folder)
+    assert noisy.returncode == 0, noisy.stderr
+    plain = run("rl_zoo3.train", "--algo", "ppo", *common, "--save-freq", 256, cwd=folder)
+    assert plain.returncode == 0, plain.stderr
+    return folder
+
+
+@pytest.fixture
+def config_file(zoo, tmp_path, monkeypatch):
+    """The config.yml of a copy of the noisy run, below the working directory."""
+    run_folder = shutil.copytree(zoo / "logs" / "dqn" / "CartPole-v1_1", tmp_path / "logs" / "dqn" / "CartPole-v1_1")
+    monkeypatch.chdir(tmp_path)
+    return run_folder / "CartPole-v1" / "config.yml"
+
+
+@pytest.fixture
+def dqn_file(tmp_path):
+    DQN("MlpPolicy", "CartPole-v1", buffer_size=8, device="cpu", seed=0).save(tmp_path / "dqn.zip")
+    return tmp_path / "dqn.zip"
+
+
+def evaluate(*arguments, algo="dqn", env="CartPole-v1"):
+    return main(["--algo", algo, "--env", env, "--device", "cpu", *map(str, arguments)])
+
+
+def error_line(capsys):
+    printed = capsys.readouterr().err.strip()
+    assert printed.startswith("evaluate: error: ") and "\n" not in printed
+    return printed
+
+
+def test_run_of_the_zoo_is_evaluated_with_the_noise_of_its_config(zoo):
+    done = run("sb3_camp.evaluate", "--algo", "dqn", "--env", "CartPole-v1", "-n", 50, "--n-envs", 8, cwd=zoo)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    file = zoo / "logs" / "dqn" / "CartPole-v1_1" / "certification" / "evaluations.npz"
+    assert f"Certify it: python -m sb3_camp.certify {file.relative_to(zoo)}" in done.stdout
+    content = read(file)
+    assert content["results"].shape == content["ep_lengths"].shape == (1, 50)
+    np.testing.assert_array_equal(content["results"], content["ep_lengths"])
+    np.testing.assert_array_equal(content["timesteps"], [512])
+    assert content["sigma"] == 0.2 and content["seed"] == 0 and content["deterministic"]
+    assert str(content["env_id"]) == "CartPole-v1" and str(content["algo"]) == "dqn"
+    assert str(content["model"]) == "logs/dqn/CartPole-v1_1/CartPole-v1.zip"
+    assert content["n_envs"] == 8 and content["n_episodes"] == 50
+    assert set(json.loads(str(content["versions"]))) >= {"sb3_camp", "stable_baselines3", "gymnasium", "numpy", "torch"}
+    assert os.listdir(file.parent) == ["evaluations.npz"]
+
+
+def test_run_without_noise_needs_sigma(zoo, monkeypatch, capsys):
+    monkeypatch.chdir(zoo)
+    assert evaluate("-n", 5, algo="ppo") == 2
+    assert "give --sigma" in error_line(capsys)
+    assert evaluate("-n", 5, "--sigma", 0.3, "--load-last-checkpoint", "-o", "checkpoint", algo="ppo") == 0
+    content = read(zoo / "checkpoint" / "evaluations.npz")
+    assert content["sigma"] == 0.3 and content["timesteps"] > 0
+    assert "rl_model_" in str(content["model"])
+
+
+def test_model_inside_a_run_folder_is_evaluated_like_the_run(zoo, monkeypatch):
+    monkeypatch.chdir(zoo)
+    assert evaluate("-n", 6, "--model", "logs/dqn/CartPole-v1_1/CartPole-v1", "-o", "model") == 0
+    assert evaluate("-n", 6, "-o", "run") == 0
+    by_model, by_run = read("model/evaluations.npz"), read("run/evaluations.npz")
+    assert by_model["sigma"] == 0.2
+    np.testing.assert_array_equal(by_model["results"], by_run["results"])
+
+
+def test_normalizer_around_the_noise_is_an_error(config_file, capsys):
+    config = yaml.unsafe_load(config_file.read_text())
+    for normalize, status in ((True, 2), ("dict(norm_obs=True, norm_reward=False)", 2), ("dict(norm_obs=False)", 0)):
+        config_file.write_text(yaml.dump({**config, "normalize": normalize}))
+        assert evaluate("-n", 2) == status
+        if status:
+            assert "normal" in error_line(capsys)
+    # also where the noise is not the config's
+    config_file.write_text(yaml.dump({**config, "normalize": True, "env_wrapper": None}))
+    assert evaluate("-n", 2, "--sigma", 0.2) == 2
+    assert "normal" in error_line(capsys)
+
+
+def test_config_of_a_run_is_never_executed(config_file, tmp_path, capsys):
+    config_file.write_text("a: !!python/object/apply:os.mkdir [mark]\n")
+    assert evaluate("-n", 2) == 2
+    error_line(capsys)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", 0, "--sigma", 0.1], "--n-episodes"),
+        (["--n-envs", 0, "--sigma", 0.1], "--n-envs"),
+        (["--seed", -1, "--sigma", 0.1], "--seed"),
+        (["--sigma", 0], "nothing to certify"),
+        (["--sigma", "nan"], "--sigma"),
+        ([], "give --sigma"),
+        (["-params", f"env_wrapper:{NOISE}", "--sigma", 0.4], "contradicts"),
+        (["-params", f"env_wrapper:{NOISE.replace('0.2', '0')}"], "sigma 0"),
+        (["-params", "gamma:0.9", "--sigma", 0.1], "gamma"),
+        (["-params", "frame_stack:3", "--sigma", 0.1], "the policy observes"),
+        (["--env-kwargs", "nonsense:1", "--sigma", 0.1], "nonsense"),
+        (["--gym-packages", "no_such_package"], "no_such_package"),
+    ],
+)
+def test_wrong_arguments_give_one_line(arguments, message, dqn_file, capsys):
+    assert evaluate("--model", dqn_file, *arguments) == 2
+    assert message in error_line(capsys)
+    assert not (dqn_file.parent / "certification").exists()
+
+
+def test_missing_model_run_and_environment_give_one_line(dqn_file, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert evaluate("--model", "missing.zip", "--sigma", 0.1) == 2
+    assert "missing.zip" in error_line(capsys)
+    assert evaluate() == 2
+    assert "logs/dqn" in error_line(capsys)
+    assert evaluate("--model", dqn_file, "--sigma", 0.1, env="NoSuchEnv-v0") == 2
+    assert "NoSuchEnv" in error_line(capsys)
+    assert evaluate("--model", dqn_file, "--sigma", 0.1, env="Acrobot-v1") == 2
+    assert "the policy observes" in error_line(capsys)
+    # what is not KEY:VALUE
+    assert evaluate("--model", dqn_file, "--sigma", 0.1, "--env-kwargs", "render_mode") == 2
+    assert "KEY:VALUE" in error_line(capsys)
+
+
+def test_same_seed_same_file_contents_other_seed_other_returns(dqn_file, tmp_path):
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        assert (
+            evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 40, "--n-envs", 8, "--seed", seed, "-o", tmp_path / folder)
+            == 0
+        )
+    a, b, c = (read(tmp_path / folder / "evaluations.npz") for folder in "abc")
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name])
+    assert not np.array_equal(a["results"], c["results"])
+    # --model without -o: beside the model file
+    assert evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 4) == 0
+    assert (dqn_file.parent / "certification" / "evaluations.npz").is_file()
+
+
+def test_old_evaluation_is_kept_with_resume_and_replaced_aloud_without(dqn_file, tmp_path, capsys):
+    same = ("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path)
+    assert evaluate(*same) == 0
+    before = (tmp_path / "evaluations.npz").stat().st_mtime_ns
+    capsys.readouterr()
+    assert evaluate(*same, "--resume") == 0
+    assert "Nothing to resume" in capsys.readouterr().out
+    assert evaluate(*same, "--resume", "--seed", 7) == 2
+    assert "made with seed 0, not 7" in error_line(capsys)
+    assert (tmp_path / "evaluations.npz").stat().st_mtime_ns == before
+    assert evaluate(*same, "--seed", 7) == 0
+    assert "Replacing the evaluation" in capsys.readouterr().out
+    assert read(tmp_path / "evaluations.npz")["seed"] == 7
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(dqn_file, tmp_path, capsys):
+    arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 1200, "--n-envs", 3, "-o")
+    command = [sys.executable, "-m", "sb3_camp.evaluate", "--algo", "dqn", "--env", "CartPole-v1", "--device", "cpu"]
+    process = subprocess.Popen(
+        [*command, *map(str, arguments), str(tmp_path / "a")], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    partial = tmp_path / "a" / "evaluations.partial.npz"
+    deadline = time.monotonic() + 60
+    while not partial.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.strip() == "evaluate: interrupted: the same command with --resume continues"
+    assert os.listdir(tmp_path / "a") == ["evaluations.partial.npz"]
+
+    assert evaluate(*arguments, tmp_path / "a", "--resume", "--seed", 1) == 2
+    assert "made with seed 0, not 1" in error_line(capsys)
+    assert evaluate(*arguments, tmp_path / "a", "--resume") == 0
+    assert "Resuming after " in capsys.readouterr().out
+    assert evaluate(*arguments, tmp_path / "b") == 0
+    resumed, whole = (read(tmp_path / folder / "evaluations.npz") for folder in "ab")
+    np.testing.assert_array_equal(resumed["results"], whole["results"])
+    np.testing.assert_array_equal(resumed["ep_lengths"], whole["ep_lengths"])
+    assert os.listdir(tmp_path / "a") == ["evaluations.npz"]
+
+
+def test_camp_dqn_is_known_and_plays_the_same_in_worker_processes(tmp_path):
+    env = NoisyObservationWrapper(gym.make("CartPole-v1"), 0.2)
+    CAMPDQN("MlpPolicy", env, buffer_size=8, device="cpu", seed=0).save(tmp_path / "camp.zip")
+    common = ("--model", tmp_path / "camp.zip", "-params", f"env_wrapper:{NOISE}", "-n", 6, "--n-envs", 2)
+    assert evaluate(*common, "-o", tmp_path / "dummy", algo="camp_dqn") == 0
+    assert evaluate(*common, "-o", tmp_path / "subproc", "--vec-env", "subproc", algo="camp_dqn") == 0
+    dummy, subproc = (read(tmp_path / name / "evaluations.npz") for name in ("dummy", "subproc"))
+    np.testing.assert_array_equal(dummy["results"], subproc["results"])
+
+
+def test_interrupted_evaluation_without_resume_is_replaced_aloud(dqn_file, tmp_path, capsys):
+    (tmp_path / "evaluations.partial.npz").write_bytes(b"")
+    assert evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path, "--resume") == 2
+    assert "cannot be read" in error_line(capsys)
+    assert evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path) == 0
+    assert "Replacing the interrupted evaluation" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.glob("*.npz")] == ["evaluations.npz"]
+
+
+def test_stochastic_is_recorded_and_progress_shown(dqn_file, tmp_path, capsys):
+    assert evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path, "--stochastic", "-P") == 0
+    assert not read(tmp_path / "evaluations.npz")["deterministic"]
+    assert "5/5" in capsys.readouterr().err
