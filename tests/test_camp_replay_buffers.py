@@ -136,6 +136,38 @@ def test_next_observation_follows_the_observation_in_real_training(optimize_memo
         assert batch.dones.max().item() == (0.0 if truncates else 1.0)
 
 
+@pytest.mark.parametrize("optimize_memory_usage", [False, True])
+@pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer will be truncated")
+def test_no_window_crosses_the_reset_of_a_second_call_of_learn(optimize_memory_usage, tmp_path):
+    env = make_vec_env(CountingEnv, n_envs=2, env_kwargs=dict(length=1000), seed=0)
+    settings = dict(n_steps=4, gamma=1.0, learning_starts=1000, optimize_memory_usage=optimize_memory_usage, device="cpu")
+    model = CAMPDQN("MlpPolicy", env, buffer_size=200, **settings)
+    model.learn(18)
+    model.learn(10)  # resets the envs
+    model.learn(10, reset_num_timesteps=False)  # goes on
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    model = CAMPDQN.load(tmp_path / "model", env=env)
+    model.load_replay_buffer(tmp_path / "buffer")
+    model.learn(10, reset_num_timesteps=False)  # a loaded model resets the envs too
+    batch = model.replay_buffer.sample(2000)
+    # a reward of 1 for each step that the number rises by; a reset adds ten
+    assert np.array_equal(batch.next_observations - batch.observations, batch.rewards)
+    assert batch.rewards.unique().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert batch.dones.max() == 0
+
+
+def test_buffer_arguments_of_the_user_win_and_are_saved_as_given(tmp_path):
+    env = make_vec_env(CountingEnv)
+    kwargs = dict(handle_timeout_termination=False)
+    model = CAMPDQN("MlpPolicy", env, n_steps=3, buffer_size=10, replay_buffer_kwargs=kwargs, device="cpu")
+    assert (model.replay_buffer.n_steps, model.replay_buffer.handle_timeout_termination) == (3, False)
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", env=env, n_steps=5)
+    assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.handle_timeout_termination) == (5, False)
+    assert loaded.replay_buffer_kwargs == kwargs
+
+
 def test_dict_observations_are_sampled_by_actor_too():
     space = spaces.Dict({"number": OBSERVATIONS})
     buffer = AlternatingDictReplayBuffer(10, space, ACTIONS, "cpu")

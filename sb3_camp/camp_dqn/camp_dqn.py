@@ -172,10 +172,10 @@ class CAMPDQN(DQN):
     def _setup_model(self) -> None:
         self._check_options()
         self.camp_lambda_schedule = FloatSchedule(self.camp_lambda)
-        buffer_class = self._setup_replay_buffer()
+        buffer_class, buffer_kwargs = self._setup_replay_buffer(), dict(self.replay_buffer_kwargs)
         super()._setup_model()
-        # super() looks only for buffers of its own where none is named
-        self.replay_buffer_class = buffer_class
+        # super() has filled in the buffer that it would have used
+        self.replay_buffer_class, self.replay_buffer_kwargs = buffer_class, buffer_kwargs
         self._setup_reference()
 
     def _check_options(self) -> None:
@@ -204,9 +204,8 @@ class CAMPDQN(DQN):
         if is_dict and self.n_steps > 1:
             raise InputError(f"n_steps={self.n_steps} is not supported for Dict observations: set n_steps=1.")
         if self.replay_buffer is None:
-            kwargs = dict(self.replay_buffer_kwargs)
-            if not is_dict:
-                kwargs.update(n_steps=self.n_steps, gamma=self.gamma)
+            kwargs = {} if is_dict else {"n_steps": self.n_steps, "gamma": self.gamma}
+            kwargs.update(self.replay_buffer_kwargs)
             self.replay_buffer = buffer_class(  # type: ignore[assignment]
                 self.buffer_size,
                 self.observation_space,
@@ -396,6 +395,8 @@ class CAMPDQN(DQN):
                 "save it with save_replay_buffer() and load it with load_replay_buffer() to continue where you left off.",
                 stacklevel=3,
             )
+        if isinstance(self.replay_buffer, AlternatingReplayBuffer) and (reset_num_timesteps or self._last_obs is None):
+            self.replay_buffer.cut_trajectory()  # super() resets the envs
         total_timesteps, callback = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
