@@ -204,7 +204,7 @@ class CAMPDQN(DQN):
         if is_dict and self.n_steps > 1:
             raise InputError(f"n_steps={self.n_steps} is not supported for Dict observations: set n_steps=1.")
         if self.replay_buffer is None:
-            kwargs = {} if is_dict else {"n_steps": self.n_steps, "gamma": self.gamma}
+            kwargs: dict[str, Any] = {} if is_dict else {"n_steps": self.n_steps, "gamma": self.gamma}
             kwargs.update(self.replay_buffer_kwargs)
             self.replay_buffer = buffer_class(  # type: ignore[assignment]
                 self.buffer_size,

@@ -133,6 +133,18 @@ class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
                 self.final_observations[self.pos] = {int(env): np.array(next_obs[env]) for env in np.flatnonzero(done)}
         super().add(obs, next_obs, action, reward, done, infos)
 
+    def cut_trajectory(self) -> None:
+        """End what was stored last as a time limit would: the envs are reset before the next transition is added."""
+        if self.size() == 0:
+            return
+        newest = (self.pos - 1) % self.buffer_size
+        running = np.flatnonzero(self.dones[newest] == 0)
+        self.dones[newest, running] = 1
+        self.timeouts[newest, running] = 1
+        if self.optimize_memory_usage:
+            last_observations = {int(env): self.observations[self.pos, env].copy() for env in running}
+            self.final_observations.setdefault(newest, {}).update(last_observations)
+
     def sample(self, batch_size: int, env: VecNormalize | None = None, actor: Actor | None = None) -> ReplayBufferSamples:  # type: ignore[override]
         """
         :param batch_size: Number of transitions to sample
