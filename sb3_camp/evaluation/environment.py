@@ -8,6 +8,8 @@ import gymnasium as gym
 from gymnasium.wrappers import AddRenderObservation, FrameStackObservation, NormalizeObservation
 from rl_zoo3.utils import create_test_env
 from rl_zoo3.wrappers import HistoryWrapper, HistoryWrapperObsDict
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -101,6 +103,12 @@ def _wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
 
 
 def _checked_sigma(chain: list[gym.Wrapper]) -> float | None:
+    monitor = next(i for i, wrapper in enumerate(chain) if isinstance(wrapper, Monitor))
+    if any(isinstance(wrapper, EpisodicLifeEnv) for wrapper in chain[monitor:]):
+        raise InputError(
+            "EpisodicLifeEnv is part of the environment itself, so each life counts as an episode, but the lives of one game "
+            "are not independent: take it out, or put it into env_wrapper"
+        )
     positions = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
     if not positions:
         return None

@@ -39,16 +39,19 @@ def play_episodes(
     :param on_episode: Called after each finished episode
     :return: returns (n_episodes,) float64 and lengths in steps (n_episodes,) int64, by turns of the envs: the first episode of
         each env, then the second of each ...; any first part of them is as unbiased as the whole
-    :raises InputError: if an episode ends outside of ``Monitor`` where a wrapper changes the rewards, or if lives are counted
-        as episodes (``Monitor`` outside of ``EpisodicLifeEnv``, or none)
+    :raises InputError: if an episode ends outside of ``Monitor`` where a wrapper changes the rewards, or if there is an
+        ``EpisodicLifeEnv`` without ``Monitor``
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[tuple[float, int]]] = [[] for _ in quotas]
     n_missing = n_episodes
     set_random_seed(seed)
-    ends = _EpisodeEnds(env)
+    if any(env.env_is_wrapped(EpisodicLifeEnv)):
+        # Otherwise the reset, in spite of its seed, would continue a game that was left in the middle
+        env.env_method("set_wrapper_attr", "was_real_done", True)
     env.seed(seed)
     observations = env.reset()
+    ends = _EpisodeEnds(env)
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:
@@ -78,12 +81,9 @@ class _EpisodeEnds:
         self.sums = np.zeros(env.num_envs, dtype=np.float64)
         self.lengths = np.zeros(env.num_envs, dtype=np.int64)
         self.has_lives = env.env_is_wrapped(EpisodicLifeEnv)
-        if any(self.has_lives):
-            if not all(env.env_is_wrapped(Monitor)):
-                raise InputError("EpisodicLifeEnv hides the ends of games: put a Monitor inside of it, or leave it out")
-            # Otherwise the first reset, in spite of its seed, would continue a game that was left in the middle
-            env.env_method("set_wrapper_attr", "was_real_done", True)
-        self.n_closed = [self._n_closed_by_monitor(i) if self.has_lives[i] else 0 for i in range(env.num_envs)]
+        if any(self.has_lives) and not all(env.env_is_wrapped(Monitor)):
+            raise InputError("EpisodicLifeEnv hides the ends of games: put a Monitor inside of it, or leave it out")
+        self.games = [self._game(i) if self.has_lives[i] else (0, 0) for i in range(env.num_envs)]
 
     def after_step(
         self, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
@@ -103,32 +103,27 @@ class _EpisodeEnds:
         return ended
 
     def _episode(self, i: int, info: dict[str, Any]) -> tuple[float, int] | None:
-        only_life_lost = self.has_lives[i] and not self.env.get_attr("was_real_done", indices=i)[0]
+        start, n_closed = self.games[i]
+        if self.has_lives[i]:
+            self.games[i] = self._game(i)
         if "episode" in info:
-            if only_life_lost:
-                raise InputError(
-                    "each life counts as an episode of Monitor, but the lives of one game are not independent: put "
-                    "EpisodicLifeEnv (part of AtariWrapper) outside of Monitor, or leave it out"
-                )
-            self.n_closed[i] += 1
             return float(info["episode"]["r"]), int(info["episode"]["l"])
-        if only_life_lost:
-            return self._game_over_after_lost_life(i)
+        if self.has_lives[i]:
+            if self.games[i][0] == start:
+                return None  # the game goes on
+            if self.games[i][1] > n_closed:
+                # The reset after a lost life is one idle step in truth, and the game was over at it
+                return_ = self.env.env_method("get_episode_rewards", indices=i)[0][n_closed]
+                length = self.env.env_method("get_episode_lengths", indices=i)[0][n_closed]
+                return round(float(return_), 6), int(length)
         self._check_raw_rewards()
         return float(self.sums[i]), int(self.lengths[i])
 
-    def _game_over_after_lost_life(self, i: int) -> tuple[float, int] | None:
-        """A lost life is followed by one idle step, hidden in the reset; the game may end at it, which only Monitor knows."""
-        n_closed = self._n_closed_by_monitor(i)
-        if n_closed == self.n_closed[i]:
-            return None
-        self.n_closed[i] = n_closed
-        return_ = self.env.env_method("get_episode_rewards", indices=i)[0][-1]
-        length = self.env.env_method("get_episode_lengths", indices=i)[0][-1]
-        return round(float(return_), 6), int(length)
-
-    def _n_closed_by_monitor(self, i: int) -> int:
-        return len(self.env.env_method("get_episode_lengths", indices=i)[0])
+    def _game(self, i: int) -> tuple[int, int]:
+        """Which game an env is in, by its Monitor: the step at which the game was started, and the number of games closed."""
+        n_steps = self.env.env_method("get_total_steps", indices=i)[0]
+        n_closed = len(self.env.env_method("get_episode_lengths", indices=i)[0])
+        return n_steps - len(self.env.get_attr("rewards", indices=i)[0]), n_closed
 
     def _check_raw_rewards(self) -> None:
         normalizer = unwrap_vec_wrapper(self.env, VecNormalize)
