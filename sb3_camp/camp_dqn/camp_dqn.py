@@ -172,9 +172,10 @@ class CAMPDQN(DQN):
     def _setup_model(self) -> None:
         self._check_options()
         self.camp_lambda_schedule = FloatSchedule(self.camp_lambda)
-        buffer_class, buffer_kwargs = self._setup_replay_buffer(), dict(self.replay_buffer_kwargs)
+        buffer_class, buffer_kwargs = self._setup_replay_buffer(), self.replay_buffer_kwargs
+        # super() fills in the buffer that it would use
+        self.replay_buffer_class, self.replay_buffer_kwargs = None, dict(buffer_kwargs)
         super()._setup_model()
-        # super() has filled in the buffer that it would have used
         self.replay_buffer_class, self.replay_buffer_kwargs = buffer_class, buffer_kwargs
         self._setup_reference()
 
@@ -215,7 +216,6 @@ class CAMPDQN(DQN):
                 optimize_memory_usage=self.optimize_memory_usage,
                 **kwargs,
             )
-        self.replay_buffer_class = None
         return buffer_class
 
     def _setup_reference(self) -> None:
