@@ -20,6 +20,7 @@ import numpy as np
 from sb3_camp.certification.bands import METHODS, berk_jones_level, largest_ratio
 from sb3_camp.certification.certificate import build_certificate, write_certificate
 from sb3_camp.certification.episode_logs import EpisodeLog, read_logs
+from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.zoo.run_folder import RunFolder
 
@@ -200,14 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for input that cannot be used, 130 if interrupted
     """
     args = _parser().parse_args(argv)
-    try:
-        _certify(args)
-    except (InputError, OSError) as error:
-        print(f"certify: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_status("certify", lambda: _certify(args))
 
 
 if __name__ == "__main__":

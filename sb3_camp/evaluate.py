@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 import sb3_camp
 import sb3_camp.zoo
+from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.chunks import Chunk, plan_chunks
@@ -94,15 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # of any kind: the zoo evaluates the values as Python
         print(f"evaluate: error: --env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}", file=sys.stderr)
         return 2
-    try:
-        _evaluate(args)
-    except InputError as error:
-        print(f"evaluate: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("evaluate: interrupted: the same command with --resume continues", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status("evaluate", lambda: _evaluate(args), interrupted="the same command with --resume continues")
 
 
 @dataclass(frozen=True)

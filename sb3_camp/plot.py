@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sb3_camp.certification.certificate import curve_label, draw_certificates, read_certificate
+from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 
 
@@ -97,14 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for input that cannot be used, 130 if interrupted
     """
     args = _parser().parse_args(argv)
-    try:
-        _plot(args)
-    except (InputError, OSError) as error:
-        print(f"plot: error: {' '.join(str(error).splitlines())}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return exit_status("plot", lambda: _plot(args))
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sb3_camp.certification.episode_logs import EVALUATION_FORMAT, PARTIAL_EVALUATION_FORMAT
 from sb3_camp.errors import InputError
-
-FORMAT = "sb3_camp-evaluation-1"
-PARTIAL_FORMAT = "sb3_camp-evaluation-partial-1"
 
 Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
@@ -29,12 +27,12 @@ def write_evaluation(path: Path, settings: Settings, returns: np.ndarray, length
     :param facts: Further entries, among them ``timesteps``, the steps that the model was trained for
     """
     facts["timesteps"] = np.array([facts["timesteps"]], dtype=np.int64)
-    _write(path, format=FORMAT, results=returns[np.newaxis], ep_lengths=lengths[np.newaxis], **settings, **facts)
+    _write(path, format=EVALUATION_FORMAT, results=returns[np.newaxis], ep_lengths=lengths[np.newaxis], **settings, **facts)
 
 
 def write_partial(path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, n_chunks: int) -> None:
     """Keep the episodes of the first ``n_chunks`` chunks, see :func:`read_partial`."""
-    _write(path, format=PARTIAL_FORMAT, returns=returns, lengths=lengths, n_chunks=n_chunks, **settings)
+    _write(path, format=PARTIAL_EVALUATION_FORMAT, returns=returns, lengths=lengths, n_chunks=n_chunks, **settings)
 
 
 def read_partial(path: Path, settings: Settings) -> tuple[np.ndarray, np.ndarray, int]:

@@ -1,0 +1,27 @@
+"""How the commands of the package end: bad input is one line and status 2, an interruption status 130."""
+
+import sys
+from collections.abc import Callable
+
+from sb3_camp.errors import InputError
+
+
+def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -> int:
+    """
+    Run a command for the shell.
+
+    :param name: Name of the command, in front of its messages
+    :param command: What to run
+    :param interrupted: What to tell a user who pressed Ctrl-C
+    :return: 0; 2 for input that cannot be used, with one line on stderr; 130 if interrupted. Any other exception is a bug and
+        passes through with its traceback.
+    """
+    try:
+        command()
+    except (InputError, OSError) as error:
+        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted{interrupted and ': ' + interrupted}", file=sys.stderr)
+        return 130
+    return 0
