@@ -1,79 +1,19 @@
-import warnings
-
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from counting_env import CountingEnv
 from gymnasium import spaces
-from stable_baselines3 import DQN, PPO, HerReplayBuffer
+from small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
+from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from torch.nn import functional as F
 
-from sb3_camp import CAMPDQN, NoisyObservationWrapper
+from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn.losses import adaptive_eta, imitation_loss, robustness_loss
 from sb3_camp.camp_dqn.replay_buffers import Actor
 from sb3_camp.errors import InputError
-
-
-def noisy_cartpole(n_envs: int = 1, seed: int = 0):
-    return make_vec_env(
-        "CartPole-v1", n_envs=n_envs, seed=seed, wrapper_class=NoisyObservationWrapper, wrapper_kwargs=dict(sigma=0.1)
-    )
-
-
-def small_model(env=None, **kwargs) -> CAMPDQN:
-    settings = dict(
-        policy="MlpPolicy",
-        env=env or noisy_cartpole(),
-        learning_rate=1e-3,
-        buffer_size=2000,
-        learning_starts=50,
-        train_freq=8,
-        gradient_steps=2,
-        target_update_interval=100,
-        n_steps=3,
-        policy_kwargs=dict(net_arch=[16]),
-        seed=0,
-        device="cpu",
-    )
-    settings.update(kwargs)
-    return CAMPDQN(**settings)
-
-
-def weights(module: th.nn.Module) -> list[th.Tensor]:
-    return [parameter.detach().clone() for parameter in module.parameters()]
-
-
-def same(one: list[th.Tensor], other: list[th.Tensor]) -> bool:
-    return all(th.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def sampled_actors(model: CAMPDQN) -> list[Actor | None]:
-    """Whose transitions one update of the model asks for."""
-    asked = []
-    sample = model.replay_buffer.sample
-    model.replay_buffer.sample = lambda batch_size, env=None, actor=None: asked.append(actor) or sample(batch_size, env, actor)
-    model.train(gradient_steps=1, batch_size=8)
-    return asked
-
-
-class Trace(BaseCallback):
-    """Records what an observer outside of the algorithm can see at every step."""
-
-    def __init__(self):
-        super().__init__()
-        self.epsilons, self.actions, self.rows, self.observations = [], [], [], []
-
-    def _on_step(self) -> bool:
-        self.epsilons.append(self.model.exploration_rate)
-        self.actions.append(self.locals["actions"].copy())
-        self.rows.append(self.model.replay_buffer.pos)
-        self.observations.append(self.model._last_obs.copy())
-        return True
-
 
 # Algorithm 1: who acts, and which buffer gets the step
 
@@ -285,151 +225,6 @@ def test_it_learns_cartpole():
     assert mean_return > 60  # random actions: about 22
 
 
-# Reproducibility, saving, continuing
-
-
-def test_the_same_seed_gives_the_same_training_bit_for_bit():
-    runs = []
-    for seed in (3, 3, 4):
-        model = small_model(noisy_cartpole(2, seed=seed), seed=seed)
-        model.learn(400)
-        runs.append([*weights(model.policy), *weights(model.reference_policy)])
-    assert same(runs[0], runs[1]) and not same(runs[0], runs[2])
-
-
-def test_save_and_load_keep_both_networks_both_optimizers_and_the_target(tmp_path):
-    model = small_model()
-    model.learn(400)
-    model.save(tmp_path / "model")
-    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
-    assert same(weights(model.policy), weights(loaded.policy))
-    assert same(weights(model.reference_policy), weights(loaded.reference_policy))
-    for one, other in ((model.policy, loaded.policy), (model.reference_policy, loaded.reference_policy)):
-        moments, loaded_moments = one.optimizer.state_dict()["state"], other.optimizer.state_dict()["state"]
-        assert moments and moments.keys() == loaded_moments.keys()
-        assert all(th.equal(moments[key]["exp_avg"], loaded_moments[key]["exp_avg"]) for key in moments)
-    for name in ("num_timesteps", "_n_updates", "_n_calls", "_episode_num"):
-        assert getattr(model, name) == getattr(loaded, name)
-    parameters = model.get_parameters()
-    other = small_model(seed=9)
-    other.set_parameters(parameters)
-    assert same(weights(model.policy), weights(other.policy))
-    assert same(weights(model.reference_policy), weights(other.reference_policy))
-
-
-def test_training_goes_on_where_a_saved_model_and_buffer_left_off(tmp_path):
-    whole = Trace()
-    small_model(train_freq=7).learn(2002, callback=whole)
-
-    first, second = Trace(), Trace()
-    model = small_model(train_freq=7)
-    model.learn(1001, callback=first)
-    model.save(tmp_path / "model")
-    model.save_replay_buffer(tmp_path / "buffer")
-    model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
-    model.load_replay_buffer(tmp_path / "buffer")
-    assert model._next_actor() is Actor.REFERENCE  # 1001 is odd
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.learn(1001, callback=second, reset_num_timesteps=False)
-    assert model.num_timesteps == 2002
-    n_first = len(first.rows)
-    # the step after loading explores as much as that step of the uninterrupted run
-    assert second.epsilons[1:] == pytest.approx(whole.epsilons[n_first + 1 : n_first + len(second.epsilons)], abs=1e-9)
-    assert second.epsilons[0] == pytest.approx(whole.epsilons[n_first], abs=1e-9)
-    assert second.rows == whole.rows[n_first : n_first + len(second.rows)]
-
-
-def test_going_on_without_the_buffer_warns(tmp_path):
-    model = small_model()
-    model.learn(100)
-    model.save(tmp_path / "model")
-    model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
-    with pytest.warns(UserWarning, match="empty replay buffer"):
-        model.learn(16, reset_num_timesteps=False)
-
-
-def test_a_buffer_of_another_kind_or_number_of_envs_is_refused(tmp_path):
-    dqn = DQN("MlpPolicy", noisy_cartpole(), buffer_size=100, device="cpu")
-    dqn.save_replay_buffer(tmp_path / "dqn")
-    small_model(noisy_cartpole(2)).save_replay_buffer(tmp_path / "two_envs")
-    model = small_model()
-    for name, message in (("dqn", "not a buffer of CAMPDQN"), ("two_envs", "2 envs")):
-        with pytest.raises(InputError, match=message):
-            model.load_replay_buffer(tmp_path / name)
-    model.learn(60)  # the model's own buffer is still in place
-
-
-# A trained agent as the reference
-
-
-@pytest.fixture(scope="module")
-def trained_dqn(tmp_path_factory):
-    env = make_vec_env("CartPole-v1", seed=0)
-    model = DQN("MlpPolicy", env, learning_starts=50, policy_kwargs=dict(net_arch=[16]), seed=0, device="cpu").learn(300)
-    path = tmp_path_factory.mktemp("dqn") / "model.zip"
-    model.save(path)
-    return model, path
-
-
-def test_a_dqn_reference_is_copied_frozen_and_contained_in_the_saved_model(trained_dqn, tmp_path):
-    dqn, path = trained_dqn
-    copy_path = tmp_path / "reference.zip"
-    copy_path.write_bytes(path.read_bytes())
-    model = small_model(reference=str(copy_path))
-    copy_path.unlink()
-    assert same(weights(dqn.q_net), weights(model.q_net))
-    trace = Trace()
-    model.learn(300, callback=trace)
-    assert same(weights(dqn.q_net), weights(model.reference_policy.q_net))
-    assert not same(weights(dqn.q_net), weights(model.q_net))
-    model.save(tmp_path / "model")
-    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
-    assert same(weights(model.reference_policy), weights(loaded.reference_policy))
-    assert same(weights(model.q_net), weights(loaded.q_net))
-    before = weights(loaded.q_net)
-    loaded.learn(300)
-    assert same(weights(dqn.q_net), weights(loaded.reference_policy.q_net)) and not same(before, weights(loaded.q_net))
-
-
-def test_with_a_frozen_reference_only_the_primary_acts_and_learns_from_every_step(trained_dqn):
-    dqn, _ = trained_dqn
-    model = small_model(
-        reference=dqn, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0, gradient_steps=0
-    )
-    with th.no_grad():
-        for parameter in model.q_net.parameters():
-            parameter.zero_()
-        model.q_net.q_net[-1].bias[1] = 1.0
-    trace = Trace()
-    model.learn(50, callback=trace)
-    assert (np.array(trace.actions) == 1).all()
-    assert not same(weights(dqn.q_net), weights(model.q_net))  # the given model itself is left alone
-    assert sampled_actors(model) == [None]
-
-
-def test_a_ppo_reference_is_imitated_by_its_logits(tmp_path):
-    ppo = PPO("MlpPolicy", make_vec_env("CartPole-v1", seed=0), n_steps=64, seed=0, device="cpu").learn(64)
-    ppo.save(tmp_path / "ppo")
-    model = small_model(reference=tmp_path / "ppo")
-    obs = th.randn(7, 4)
-    expected = ppo.policy.get_distribution(obs).distribution.logits
-    assert th.allclose(model._reference_scores(obs), expected)
-    model.learn(100)
-    model.save(tmp_path / "model")
-    loaded = CAMPDQN.load(tmp_path / "model", device="cpu")
-    assert th.allclose(loaded._reference_scores(obs), expected)
-
-
-def test_imitating_makes_the_primary_act_like_the_reference():
-    dqn = DQN("MlpPolicy", make_vec_env("CartPole-v1", seed=0), policy_kwargs=dict(net_arch=[16]), seed=5, device="cpu")
-    model = small_model(reference=dqn, policy_kwargs=dict(net_arch=[32]), gradient_steps=32, imitation="hard")
-    model.learn(2000)
-    observations = model.replay_buffer.sample(1000).observations
-    agreement = (model.q_net(observations).argmax(dim=1) == dqn.q_net(observations).argmax(dim=1)).float().mean()
-    assert agreement > 0.95
-
-
 # What cannot be right is refused in one line
 
 
@@ -457,22 +252,3 @@ def test_options_that_cannot_be_right_are_refused(kwargs, message):
     with pytest.raises(InputError, match=message) as error:
         small_model(**kwargs)
     assert "\n" not in str(error.value)
-
-
-def test_a_reference_with_other_spaces_is_refused(trained_dqn):
-    _, path = trained_dqn
-    with pytest.raises(InputError, match="it observes"):
-        small_model(make_vec_env(CountingEnv), reference=path)
-    with pytest.raises(InputError, match="its actions"):
-        small_model(make_vec_env(ThreeActions), reference=path)
-
-
-class ThreeActions(gym.Env):
-    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    action_space = spaces.Discrete(3)
-
-
-def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
-    (tmp_path / "model.zip").write_bytes(b"not a zip")
-    with pytest.raises(InputError, match="not an SB3 checkpoint"):
-        small_model(reference=tmp_path / "model.zip")
