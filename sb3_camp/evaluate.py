@@ -33,7 +33,16 @@ from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.chunks import Chunk, plan_chunks
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episodes import play_episodes
-from sb3_camp.evaluation.results import Settings, as_json, check_finished, read_partial, write_evaluation, write_partial
+from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
+from sb3_camp.evaluation.results import (
+    Settings,
+    as_json,
+    check_finished,
+    read_more,
+    read_partial,
+    write_evaluation,
+    write_partial,
+)
 from sb3_camp.zoo.run_folder import RunFolder
 
 _WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
@@ -66,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--vec-env", help="VecEnv type", type=str, default="dummy", choices=["dummy", "subproc"])
     parser.add_argument("--seed", help="random generator seed (default: %(default)s)", type=int, default=0)
     parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
+    parser.add_argument(
+        "--q-gap",
+        help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps",
+        action="store_true",
+    )
     parser.add_argument("--device", help="PyTorch device (cpu, cuda, ...)", default="auto", type=str)
     parser.add_argument("--num-threads", help="number of threads for PyTorch (-1: its default)", default=-1, type=int)
     parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=StoreDict)
@@ -104,6 +118,7 @@ class _Evaluation:
     model_path: Path
     environment: EvaluationEnv
     settings: Settings
+    q_gaps: QGaps | None = None
 
     @contextlib.contextmanager
     def env(self) -> Iterator[VecEnv]:
@@ -117,9 +132,14 @@ class _Evaluation:
                 env.close()
 
     def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[], object]) -> tuple[np.ndarray, np.ndarray]:
-        deterministic = bool(self.settings["deterministic"])
         return play_episodes(
-            self.model, env, chunk.n_episodes, seed=chunk.seed, deterministic=deterministic, on_episode=on_episode
+            self.model,
+            env,
+            chunk.n_episodes,
+            seed=chunk.seed,
+            deterministic=bool(self.settings["deterministic"]),
+            on_episode=on_episode,
+            on_step=None if self.q_gaps is None else self.q_gaps.add,
         )
 
 
@@ -145,20 +165,26 @@ def _evaluate(args: argparse.Namespace) -> None:
         "n_envs": min(args.n_envs, args.n_episodes),
         "device": str(model.device),
     }
+    q_gaps = None
+    if args.q_gap:
+        q_gaps = QGaps(model.policy)
+        settings["q_gap"] = True
     file = (args.output or model_path.parent / "certification") / "evaluations.npz"
     print(f"Evaluating {model_path} with sigma {sigma:g}, {'stochastic' if args.stochastic else 'deterministic'} actions")
     hide_progress = not (args.progress or sys.stderr.isatty())
-    _play_and_write(_Evaluation(model, model_path, environment, settings), file, args.resume, hide_progress)
+    _play_and_write(_Evaluation(model, model_path, environment, settings, q_gaps), file, args.resume, hide_progress)
     print(f"Certify it: python -m sb3_camp.certify {shlex.quote(str(file))}")
 
 
 def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_progress: bool) -> None:
-    settings = evaluation.settings
+    settings, q_gaps = evaluation.settings, evaluation.q_gaps
     n_episodes = int(settings["n_episodes"])
     partial = file.with_name("evaluations.partial.npz")
     returns, lengths, n_played_chunks = np.empty(0), np.empty(0, dtype=np.int64), 0
     if resume and partial.exists():
         returns, lengths, n_played_chunks = read_partial(partial, settings)
+        if q_gaps is not None:
+            q_gaps.extend(read_more(partial, "q_gaps"))
         print(f"Resuming after {returns.size} of {n_episodes} episodes")
     elif resume and file.exists():
         print(f"Nothing to resume: {file} has all {check_finished(file, settings)} episodes")
@@ -178,8 +204,10 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
             more_returns, more_lengths = evaluation.play(env, chunk, bar.update)
             returns, lengths = np.concatenate([returns, more_returns]), np.concatenate([lengths, more_lengths])
             n_steps += int(more_lengths.sum())
-            write_partial(partial, settings, returns, lengths, n_chunks)
+            more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
+            write_partial(partial, settings, returns, lengths, n_chunks, **more)
     speed = n_steps / (time.perf_counter() - start)
+    statistics = {} if q_gaps is None else q_gap_statistics(q_gaps.values())
     write_evaluation(
         file,
         settings,
@@ -188,10 +216,21 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         timesteps=evaluation.model.num_timesteps,
         model=str(evaluation.model_path),
         versions=as_json(_versions()),
+        **statistics,
     )
     partial.unlink()
     print(f"Return: {returns.mean():.2f} +/- {returns.std():.2f} over {returns.size} episodes ({speed:.0f} steps/s)")
+    if q_gaps is not None:
+        _report_q_gap(statistics)
     print(f"Wrote {file}")
+
+
+def _report_q_gap(statistics: dict[str, Any]) -> None:
+    quantiles = zip(statistics["q_gap_levels"], statistics["q_gap_quantiles"], strict=True)
+    print(
+        f"Q-gap over {statistics['q_gap_steps']} steps: minimum {statistics['q_gap_min']:.3g}, "
+        f"mean {statistics['q_gap_mean']:.3g}, quantiles " + ", ".join(f"{level:g}: {gap:.3g}" for level, gap in quantiles)
+    )
 
 
 def _check_numbers(args: argparse.Namespace) -> None:

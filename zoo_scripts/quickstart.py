@@ -113,7 +113,7 @@ def main() -> None:
 
     print("\n4. The two curves side by side")
     picture = folder / "certified_curves.png"
-    run(["-m", "sb3_camp.plot", *map(str, runs), "-o", str(picture)])
+    run(["-m", "sb3_camp.plot", "certificate", *map(str, runs), "-o", str(picture)])
 
     print(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes.")
     print(f"  picture       {picture}")

@@ -5,9 +5,9 @@ import json
 import math
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy
@@ -16,9 +16,14 @@ import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
 from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.figures import certificate_figure
 from sb3_camp.errors import InputError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 CERTIFICATE_FORMAT = "sb3_camp-certificate-1"
+_PICTURES = (".png", ".pdf", ".svg")
 
 
 def build_certificate(
@@ -58,7 +63,7 @@ def build_certificate(
     returns = np.concatenate([log.returns for log in logs])
     options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
     curve = certified_return(returns, sigma, radii, **options)
-    reached = {f"{target:g}": certified_radius(returns, sigma, target, **options) for target in targets}
+    reached = {_target_name(target): certified_radius(returns, sigma, target, **options) for target in targets}
     n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
     ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
     first = logs[0]
@@ -80,7 +85,7 @@ def build_certificate(
         "certified_return": [float(value) for value in curve],
         "ceiling": {"ratio": ratio, "radius": ratio * sigma},
         "targets": {target: None if math.isnan(radius) else radius for target, radius in reached.items()},
-        "sources": [{"path": str(log.path), "sha256": log.sha256, "episodes": len(log.returns)} for log in logs],
+        "sources": [_source(log) for log in logs],
         "versions": {
             "sb3_camp": sb3_camp.__version__,
             "python": platform.python_version(),
@@ -88,6 +93,16 @@ def build_certificate(
             "scipy": scipy.__version__,
         },
     }
+
+
+def _target_name(target: float) -> str:
+    short = f"{target:g}"
+    return short if float(short) == target else repr(float(target))
+
+
+def _source(log: EpisodeLog) -> dict[str, Any]:
+    source: dict[str, Any] = {"path": str(log.path), "sha256": log.sha256, "episodes": len(log.returns)}
+    return source if log.q_gap is None else {**source, "q_gap": log.q_gap}
 
 
 def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
@@ -111,7 +126,7 @@ def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
 
     files = {
         folder / "certificate.csv": write_csv,
-        folder / "certificate.png": lambda path: _draw({curve_label(certificate): certificate}, path),
+        folder / "certificate.png": lambda path: _save(certificate_figure([certificate]), path),
         folder / "certificate.json": write_json,
     }
     for path, write in files.items():
@@ -119,24 +134,18 @@ def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
     return list(files)
 
 
-def draw_certificates(certificates: Mapping[str, dict[str, Any]], path: Path) -> None:
+def write_picture(figure: "Figure", path: Path) -> None:
     """
-    Draw the curves of certificates of one environment on one picture.
+    Write a picture, whole or not at all.
 
-    :param certificates: label of the curve -> certificate
-    :param path: the PNG file, written whole or not at all
+    :param figure: what :func:`sb3_camp.certification.figures.certificate_figure` returned
+    :param path: a file ending in ``.png``, ``.pdf`` or ``.svg``; its folder is made if needed
+    :raises InputError: if the file has another ending
     """
+    if path.suffix.lower() not in _PICTURES:
+        raise InputError(f"{path}: the picture must be a {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]} file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, lambda partial: _draw(certificates, partial))
-
-
-def curve_label(certificate: Mapping[str, Any]) -> str:
-    """
-    :param certificate: a certificate
-    :return: algorithm, environment and noise in a few words
-    """
-    names = [str(certificate[key]) for key in ("algo", "env_id") if certificate.get(key)]
-    return ", ".join([*names, f"sigma {certificate['sigma']:g}"])
+    _replace(path, lambda partial: _save(figure, partial))
 
 
 def _replace(path: Path, write: Callable[[Path], None]) -> None:
@@ -148,22 +157,12 @@ def _replace(path: Path, write: Callable[[Path], None]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _draw(certificates: Mapping[str, dict[str, Any]], path: Path) -> None:
-    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+def _save(figure: "Figure", path: Path) -> None:
+    from matplotlib import rc_context
 
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.add_subplot()
-    for label, certificate in certificates.items():
-        # The value at a radius holds for all smaller radii; straight lines between the points would lie above the bound.
-        lines = axes.plot(certificate["radii"], certificate["certified_return"], drawstyle="steps-pre", label=label)
-        axes.plot(0, certificate["mean_return"], "o", color=lines[0].get_color(), clip_on=False)
-    axes.set_xlabel("l2 norm of the attack on the observations of an episode")
-    axes.set_ylabel("certified expected return (dot: mean return)")
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=min(certificate["min_return"] for certificate in certificates.values()))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=150)
+    # Publishers refuse the Type 3 fonts that are matplotlib's default in PDF
+    with rc_context({"pdf.fonttype": 42}):
+        figure.savefig(path, dpi=150)
 
 
 def read_certificate(path: Path) -> dict[str, Any]:
@@ -189,6 +188,12 @@ def read_certificate(path: Path) -> dict[str, Any]:
     radii = certificate["radii"]
     if not radii or len(radii) != len(certificate["certified_return"]) or any(np.diff(radii) <= 0):
         raise InputError(f"{path}: radii must ascend and have one certified_return each")
+    curve = np.array(certificate["certified_return"])
+    if radii[0] < 0 or any(np.diff(curve) > 1e-9 * np.abs(curve).max()):  # rounding
+        raise InputError(f"{path}: radii must be at least 0, and certified_return must not rise with them")
+    for key, sound in (("sigma", certificate["sigma"] > 0), ("alpha", 0 < certificate["alpha"] < 1)):
+        if not sound:
+            raise InputError(f"{path}: {key} cannot be {certificate[key]}")
     if not isinstance(certificate.get("method"), str):
         raise InputError(f"{path}: method must be a text")
     return certificate

@@ -51,6 +51,7 @@ class EpisodeLog:
     :param env_kwargs: keyword arguments of the environment
     :param model: path of the checkpoint
     :param model_sha256: of the checkpoint's content
+    :param q_gap: statistics of the top-two gap of the action scores, see :mod:`sb3_camp.evaluation.q_gaps`
     :param t_start: of a monitor log, when the environment was made (seconds since 1970)
     :param times: of a monitor log, seconds from t_start to the end of each episode, shape (n,)
     """
@@ -67,6 +68,7 @@ class EpisodeLog:
     env_kwargs: dict[str, Any] | None = None
     model: str | None = None
     model_sha256: str | None = None
+    q_gap: dict[str, Any] | None = None
     t_start: float | None = None
     times: np.ndarray | None = None
 
@@ -347,9 +349,21 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "deterministic": entry("deterministic", bool),
         "seed": entry("seed", int),
         "env_kwargs": env_kwargs,
+        "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it
     }
+
+
+def _q_gap(path: Path, data: dict[str, np.ndarray]) -> dict[str, Any]:
+    shapes = {"min": 0, "mean": 0, "steps": 0, "levels": 1, "quantiles": 1}
+    entries = {name: data.get(f"q_gap_{name}", np.empty(0, dtype=object)) for name in shapes}
+    for name, entry in entries.items():
+        if entry.dtype.kind not in "iuf" or entry.ndim != shapes[name] or not np.all(np.isfinite(entry)):
+            raise InputError(f"{path}: q_gap_{name} must be {'finite numbers' if shapes[name] else 'one finite number'}")
+    if entries["levels"].shape != entries["quantiles"].shape:
+        raise InputError(f"{path}: q_gap_levels and q_gap_quantiles must have the same length")
+    return {name: entry.tolist() for name, entry in entries.items()}
 
 
 def _content(path: Path) -> bytes:

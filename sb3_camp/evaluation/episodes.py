@@ -22,6 +22,7 @@ def play_episodes(
     seed: int,
     deterministic: bool = True,
     on_episode: Callable[[], object] | None = None,
+    on_step: Callable[[Any, np.ndarray], object] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Play ``n_episodes`` episodes, as evenly shared out among the envs as possible.
@@ -36,7 +37,9 @@ def play_episodes(
     :param n_episodes: Number of episodes, at least 1
     :param seed: Seeds the envs and the random choices of the policy
     :param deterministic: Whether the policy is to act without random choices
-    :param on_episode: Called after each finished episode
+    :param on_episode: Called after each finished episode that counts
+    :param on_step: Called before each step with the observations that the policy acts on, and with a bool array (n_envs,) that
+        tells which envs are in an episode that counts
     :return: returns (n_episodes,) float64 and lengths in steps (n_episodes,) int64, by turns of the envs: the first episode of
         each env, then the second of each ...; any first part of them is as unbiased as the whole
     :raises InputError: if an episode ends outside of ``Monitor`` where a wrapper changes the rewards, or if there is an
@@ -55,6 +58,8 @@ def play_episodes(
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:
+        if on_step is not None:
+            on_step(observations, np.array([len(done) < quota for done, quota in zip(played, quotas, strict=True)]))
         actions, states = model.predict(
             observations,  # type: ignore[arg-type]
             state=states,

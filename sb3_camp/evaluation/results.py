@@ -14,6 +14,9 @@ from sb3_camp.errors import InputError
 Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
 
+# Settings that a file holds only if they are on
+_SWITCHES = ("q_gap",)
+
 
 def write_evaluation(path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, **facts: Any) -> None:
     """
@@ -30,9 +33,11 @@ def write_evaluation(path: Path, settings: Settings, returns: np.ndarray, length
     _write(path, format=EVALUATION_FORMAT, results=returns[np.newaxis], ep_lengths=lengths[np.newaxis], **settings, **facts)
 
 
-def write_partial(path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, n_chunks: int) -> None:
-    """Keep the episodes of the first ``n_chunks`` chunks, see :func:`read_partial`."""
-    _write(path, format=PARTIAL_EVALUATION_FORMAT, returns=returns, lengths=lengths, n_chunks=n_chunks, **settings)
+def write_partial(
+    path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, n_chunks: int, **more: np.ndarray
+) -> None:
+    """Keep the episodes of the first ``n_chunks`` chunks and more arrays, see :func:`read_partial` and :func:`read_more`."""
+    _write(path, format=PARTIAL_EVALUATION_FORMAT, returns=returns, lengths=lengths, n_chunks=n_chunks, **settings, **more)
 
 
 def read_partial(path: Path, settings: Settings) -> tuple[np.ndarray, np.ndarray, int]:
@@ -45,6 +50,19 @@ def read_partial(path: Path, settings: Settings) -> tuple[np.ndarray, np.ndarray
     content = _read(path)
     _check_settings(path, content, settings)
     return content["returns"], content["lengths"], int(content["n_chunks"])
+
+
+def read_more(path: Path, name: str) -> np.ndarray:
+    """
+    :param path: File of an interrupted evaluation
+    :param name: Name of an array that was given to :func:`write_partial`
+    :return: the array
+    :raises InputError: if the file cannot be read or lacks it
+    """
+    content = _read(path)
+    if name not in content:
+        raise InputError(f"{path}: cannot be resumed, it holds no {name}: leave out --resume to start over")
+    return content[name]
 
 
 def check_finished(path: Path, settings: Settings) -> int:
@@ -70,8 +88,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _check_settings(path: Path, content: dict[str, np.ndarray], settings: Settings) -> None:
-    for name, value in settings.items():
-        stored = content[name].item() if name in content else None
+    for name in (*settings, *(switch for switch in _SWITCHES if switch not in settings)):
+        stored, value = content[name].item() if name in content else None, settings.get(name)
         if stored != value:
             raise InputError(
                 f"{path}: cannot be resumed, it was made with {name} {stored}, not {value}: give the same arguments, another "

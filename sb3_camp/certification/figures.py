@@ -1,0 +1,193 @@
+"""Pictures of certificates: the certified return as a function of the l2 norm of the attack, several on one picture."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from sb3_camp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Certificate = Mapping[str, Any]
+
+# The palette of Okabe and Ito, "Color universal design" (2008), without its yellow, which is hard to see on white
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
+_LINES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"))
+_N_STYLES = len(_COLOURS) * len(_LINES)  # their numbers have no common divisor, so each pair occurs
+_PIXEL = 255
+
+
+def certificate_figure(
+    certificates: Sequence[Certificate],
+    labels: Sequence[str] | None = None,
+    *,
+    pixels: bool = False,
+    by: Literal["sigma"] | None = None,
+) -> "Figure":
+    """
+    Draw the curves of certificates of one environment, each as a staircase: the value at a radius holds for all smaller ones.
+
+    A marker at radius 0 shows the mean return. Band method, alpha, number of episodes and lowest possible return stand in the
+    title; where they are not the same for all curves, in the legend behind the label of each.
+
+    :param certificates: what :func:`sb3_camp.certification.certificate.read_certificate` returns for each
+    :param labels: one for each certificate, distinct within a panel; between dollar signs in matplotlib's math notation.
+        The same label has the same colour and line in all panels. Default: :func:`default_labels`
+    :param pixels: give radii and sigma in units of 255, for images whose pixels are 0 to 255
+    :param by: "sigma" for one panel per sigma, in ascending order; None for one panel
+    :return: the figure, not registered with pyplot: save it with ``savefig``, or show it as the last value of a notebook cell
+    :raises InputError: if there is no certificate, if they are of different environments, or if the labels do not fit
+    """
+    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+
+    check_one_environment(certificates, [f"certificate {index}" for index in range(1, len(certificates) + 1)])
+    panels = _panels(certificates, by)
+    if labels is None:
+        texts = list(map(_literal, default_labels(certificates, pixels=pixels, by=by)))
+    else:
+        texts = list(labels)
+        _check_labels(texts, len(certificates), panels)
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) > _N_STYLES:
+        raise InputError(f"{len(distinct)} labels: the eye can tell at most {_N_STYLES} curves on one picture apart")
+    styles = {label: _style(index) for index, label in enumerate(distinct)}
+    marks = _settings(certificates)
+    differing = differing_settings(certificates)
+
+    n_columns = 2 if len(panels) == 4 else min(3, len(panels))
+    n_rows = math.ceil(len(panels) / n_columns)
+    size = (6.4, 4.4) if len(panels) == 1 else (4.0 * n_columns, 3.6 * n_rows)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
+    for axes, (title, members) in zip(grid, panels.items(), strict=False):
+        for i in members:
+            mark = ", ".join(marks[name][i] for name in differing)
+            _draw(axes, certificates[i], texts[i] + (mark and f" ({mark})"), styles[texts[i]], _PIXEL if pixels else 1)
+        if by is not None:
+            axes.set_title(f"sigma {title}" + ("/255" if pixels else ""), fontsize="medium")
+        axes.set_xlim(left=0)
+        axes.set_ylim(bottom=min(certificate["min_return"] for certificate in certificates))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    for axes in grid[len(panels) :]:
+        axes.remove()
+    figure.suptitle(", ".join(marks[name][0] for name in marks if name not in differing), fontsize="small")
+    unit = ", in pixel values / 255" if pixels else ""
+    figure.supxlabel(f"l2 norm of the attack on the observations of an episode{unit}", fontsize="medium")
+    figure.supylabel("certified expected return (marker: mean return)", fontsize="medium")
+    return figure
+
+
+def default_labels(
+    certificates: Sequence[Certificate], *, pixels: bool = False, by: Literal["sigma"] | None = None
+) -> list[str]:
+    """
+    :param certificates: the certificates
+    :param pixels: as for :func:`certificate_figure`
+    :param by: as for :func:`certificate_figure`
+    :return: algorithm, environment and noise of each, numbered where they occur more than once in a panel; without the noise
+        if the panels tell it
+    """
+    labels = [""] * len(certificates)
+    for members in _panels(certificates, by).values():
+        names = [_name(certificates[i], pixels, with_sigma=by is None) for i in members]
+        for position, (i, name) in enumerate(zip(members, names, strict=True)):
+            labels[i] = name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
+    return labels
+
+
+def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
+    """
+    :param certificates: the certificates
+    :return: in words, which of band method, alpha, number of episodes and lowest return are not the same for all of them
+    """
+    return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
+
+
+def check_one_environment(certificates: Sequence[Certificate], names: Sequence[str]) -> None:
+    """
+    :param certificates: the certificates
+    :param names: what to call each in the message
+    :raises InputError: if there is none, or if they are of different environments
+    """
+    if not certificates:
+        raise InputError("no certificate to draw")
+    for name, certificate in zip(names, certificates, strict=True):
+        one, other = certificates[0].get("env_id"), certificate.get("env_id")
+        if one != other:
+            raise InputError(f"{name}: a certificate for {other}, not comparable with {names[0]} for {one}")
+
+
+def _panels(certificates: Sequence[Certificate], by: Literal["sigma"] | None) -> dict[str, list[int]]:
+    """Title of each panel, and the positions of its certificates."""
+    if by is None:
+        return {"": list(range(len(certificates)))}
+    panels: dict[str, list[int]] = {}
+    for i in sorted(range(len(certificates)), key=lambda i: certificates[i]["sigma"]):
+        panels.setdefault(f"{certificates[i]['sigma']:g}", []).append(i)
+    return {title: sorted(members) for title, members in panels.items()}
+
+
+def _name(certificate: Certificate, pixels: bool, with_sigma: bool) -> str:
+    names = [str(certificate[key]) for key in ("algo", "env_id") if certificate.get(key)]
+    if with_sigma or not names:
+        names.append(f"sigma {certificate['sigma']:g}" + ("/255" if pixels else ""))
+    return ", ".join(names)
+
+
+def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
+    """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
+    return {
+        "method": [_literal(certificate["method"]) for certificate in certificates],
+        "alpha": [f"alpha {certificate['alpha']:g}" for certificate in certificates],
+        "number of episodes": [f"{certificate['n_episodes']} episodes" for certificate in certificates],
+        "lowest return": [f"no return below {certificate['min_return']:g}" for certificate in certificates],
+    }
+
+
+def _literal(text: str) -> str:
+    """For matplotlib to set as it stands."""
+    return text.replace("$", r"\$")
+
+
+def _style(index: int) -> dict[str, str]:
+    line, marker = _LINES[index % len(_LINES)]
+    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": line, "marker": marker}
+
+
+def _check_labels(labels: list[str], n_certificates: int, panels: dict[str, list[int]]) -> None:
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    if len(labels) != n_certificates:
+        raise InputError(f"labels: {len(labels)} for {n_certificates} certificates")
+    for members in panels.values():
+        if len({labels[i] for i in members}) < len(members):
+            raise InputError("labels must be distinct, so that one can tell the curves of a panel from each other")
+    for label in labels:
+        try:
+            if is_math_text(label):
+                MathTextParser("path").parse(label)
+        except ValueError as error:
+            reason = " ".join(str(error).split())
+            raise InputError(f"labels: {label!r} is not in matplotlib's math notation (\\$ is a dollar): {reason}") from None
+
+
+def _draw(axes: "Axes", certificate: Certificate, label: str, style: dict[str, str], unit: int) -> None:
+    radii = [radius / unit for radius in certificate["radii"]]
+    values = list(certificate["certified_return"])
+    if radii[0] > 0:
+        radii, values = [0.0, *radii], [values[0], *values]
+    # Straight lines between the points would lie above the bound
+    axes.plot(
+        radii,
+        values,
+        drawstyle="steps-pre",
+        color=style["color"],
+        linestyle=style["linestyle"],
+        marker="." if len(radii) == 1 else "",
+        label=label if not label.startswith("_") else f" {label}",  # matplotlib hides labels that start with an underscore
+    )
+    axes.plot(0, certificate["mean_return"], marker=style["marker"], color=style["color"], linestyle="", clip_on=False)

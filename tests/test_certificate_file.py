@@ -1,0 +1,102 @@
+"""The files of a certificate: read back as written, documented key by key, and open to other tools."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_episode_logs import write_evaluation, write_monitor
+
+from sb3_camp.certification.bounds import certified_radius
+from sb3_camp.certification.certificate import build_certificate, read_certificate, write_certificate
+from sb3_camp.certification.episode_logs import read_logs
+from sb3_camp.errors import InputError
+
+DOCUMENTATION = Path(__file__).parents[1] / "docs" / "certificate_format.md"
+Q_GAP = {
+    "q_gap_min": 1e-9,
+    "q_gap_mean": 0.1 + 0.2,
+    "q_gap_steps": 7,
+    "q_gap_levels": np.array([0.5, 0.95]),
+    "q_gap_quantiles": np.array([0.3, 1 / 3]),
+}
+RADII = [0.0, 0.1, 1 / 3, np.pi]
+
+
+def full_certificate(folder: Path) -> dict[str, Any]:
+    """A certificate with every key that there is, from two sources."""
+    first = write_evaluation(folder / "logs" / "a.npz", [1.0, 2.0, 2.0], **Q_GAP)
+    second = write_evaluation(folder / "logs" / "b.npz", [3.0] * 40, seed=1)
+    options: dict[str, Any] = {"alpha": 0.01, "method": "clopper-pearson", "support": [1, 2, 3], "targets": [1, 2.5, 3]}
+    return build_certificate(read_logs([first, second]), 0.4, RADII, **options)
+
+
+def certificate_of_a_monitor_log(folder: Path) -> dict[str, Any]:
+    """A certificate with as many unknown entries as there can be."""
+    log = write_monitor(folder / "0.monitor.csv", [(-0.1, 3, 0.5), (0.7, 2, 0.75)], env_id="None")
+    return build_certificate(read_logs([log]), 12.75, np.array(RADII), min_return=-1)
+
+
+@pytest.mark.parametrize("make", [full_certificate, certificate_of_a_monitor_log])
+def test_reading_gives_what_was_written(tmp_path, make):
+    certificate = make(tmp_path)
+    write_certificate(certificate, tmp_path / "new")
+    read = read_certificate(tmp_path / "new" / "certificate.json")
+    assert read == certificate
+    assert json.dumps(read) == json.dumps(certificate)  # the order, and whole numbers as such
+    write_certificate(read, tmp_path / "again")
+    for name in ("certificate.json", "certificate.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "new" / name).read_bytes()
+
+
+def test_every_key_is_documented_and_every_documented_key_is_there(tmp_path):
+    certificate = full_certificate(tmp_path)
+    documented = {}
+    for heading, table in re.findall(r"^(.*)\n\n\| Key [^\n]*\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENTATION.read_text(), re.M):
+        documented[heading.split(",")[0].rstrip(":")] = re.findall(r"^\| `(\w+)` \|", table, re.M)
+    everything, ceiling, source, q_gap = documented.values()
+    assert everything == list(certificate)
+    assert ceiling == list(certificate["ceiling"])
+    assert source == list(certificate["sources"][0])
+    assert q_gap == list(certificate["sources"][0]["q_gap"])
+    assert source[:-1] == list(certificate["sources"][1])
+    assert f"`{certificate['format']}`" in DOCUMENTATION.read_text()
+
+
+def test_the_example_of_the_documentation_can_be_read(tmp_path):
+    (example,) = re.findall(r"```json\n(.*?)```", DOCUMENTATION.read_text(), re.S)
+    (tmp_path / "certificate.json").write_text(example)
+    assert list(read_certificate(tmp_path / "certificate.json")) == list(full_certificate(tmp_path))
+
+
+@pytest.mark.parametrize("make", [full_certificate, certificate_of_a_monitor_log])
+def test_pandas_reads_the_curve_to_the_last_digit(tmp_path, make):
+    certificate = make(tmp_path)
+    write_certificate(certificate, tmp_path)
+    table = pd.read_csv(tmp_path / "certificate.csv", float_precision="round_trip")
+    assert list(table.columns) == ["radius", "certified_return"]
+    assert table["radius"].tolist() == certificate["radii"]
+    assert table["certified_return"].tolist() == certificate["certified_return"]
+
+
+def test_another_version_is_refused_and_another_key_is_kept(tmp_path):
+    path = tmp_path / "certificate.json"
+    certificate = full_certificate(tmp_path)
+    path.write_text(json.dumps({**certificate, "format": "sb3_camp-certificate-2"}))
+    with pytest.raises(InputError, match=r"certificate\.json: not a certificate of the format sb3_camp-certificate-1"):
+        read_certificate(path)
+    path.write_text(json.dumps({**certificate, "new": [1]}))
+    assert read_certificate(path) == {**certificate, "new": [1]}
+
+
+def test_targets_that_are_nearly_alike_stay_apart(tmp_path):
+    logs = read_logs([write_evaluation(tmp_path / "a.npz", np.arange(1.0, 101))])
+    targets = [20.0, 20.0000001, 0.1 + 0.2, 1e6 + 1, 30]
+    certificate = build_certificate(logs, 0.4, RADII, targets=targets)
+    assert list(certificate["targets"]) == ["20", "20.0000001", "0.30000000000000004", "1000001.0", "30"]
+    for name, radius in certificate["targets"].items():
+        wanted = certified_radius(logs[0].returns, 0.4, float(name))
+        assert radius == (None if np.isnan(wanted) else wanted)
