@@ -83,6 +83,8 @@ class ExtendingLoader:
         self.finder = finder
 
     def __getattr__(self, name: str) -> "Any":
+        if name == "loader":  # not set yet, as while being copied
+            raise AttributeError(name)
         return getattr(self.loader, name)
 
     def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":

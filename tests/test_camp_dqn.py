@@ -8,6 +8,7 @@ from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN
@@ -88,6 +89,40 @@ def test_the_update_is_the_one_of_the_equations():
         assert th.allclose(parameter, expected, atol=1e-7)
 
 
+class Extractor(BaseFeaturesExtractor):
+    """Something that acts differently in training and in evaluation mode."""
+
+    def __init__(self, observation_space: spaces.Box, layer: type[th.nn.Module]):
+        super().__init__(observation_space, 4)
+        self.layer = layer() if layer is th.nn.Dropout else layer(4)
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        return self.layer(observations)
+
+
+@pytest.mark.parametrize("layer", [th.nn.BatchNorm1d, th.nn.Dropout])
+def test_the_primary_imitates_the_reference_as_it_acts(layer, monkeypatch):
+    kwargs = dict(net_arch=[16], features_extractor_class=Extractor, features_extractor_kwargs=dict(layer=layer))
+    model = small_model(policy_kwargs=kwargs, gradient_steps=0)
+    model.learn(100)
+    targets, states = [], []
+    import sb3_camp.camp_dqn.camp_dqn as module
+
+    def spy(q_values, reference_q_values, imitation):
+        targets.append(reference_q_values)
+        states.append({name: value.clone() for name, value in model.reference_policy.state_dict().items()})
+        return imitation_loss(q_values, reference_q_values, imitation)
+
+    monkeypatch.setattr(module, "imitation_loss", spy)
+    sampled = []
+    sample = model.replay_buffer.sample
+    model.replay_buffer.sample = lambda *args, **kwargs: sampled.append(sample(*args, **kwargs)) or sampled[-1]
+    model.train(gradient_steps=1, batch_size=32)
+    model.reference_policy.set_training_mode(False)
+    assert th.equal(targets[0], model.reference_policy.q_net(sampled[-1].observations))
+    assert all(th.equal(value, model.reference_policy.state_dict()[name]) for name, value in states[0].items())
+
+
 @pytest.mark.parametrize("imitation", ["soft", "hard"])
 def test_no_gradient_of_the_primarys_losses_reaches_the_reference(imitation):
     model = small_model(imitation=imitation, gradient_steps=0)
@@ -110,7 +145,8 @@ def test_the_primary_does_not_change_what_the_reference_learns():
     assert same(*references)
 
 
-def test_lambda_can_follow_a_schedule():
+@pytest.mark.parametrize("camp_lambda", [lambda progress_remaining: 8.0 * progress_remaining, "lin_8"])
+def test_lambda_can_follow_a_schedule(camp_lambda):
     lambdas = []
 
     class Watch(BaseCallback):
@@ -120,7 +156,7 @@ def test_lambda_can_follow_a_schedule():
         def _on_rollout_start(self) -> None:
             lambdas.append(self.logger.name_to_value.get("train/camp_lambda"))
 
-    model = small_model(camp_lambda=lambda progress_remaining: 8.0 * progress_remaining)
+    model = small_model(camp_lambda=camp_lambda)
     model.learn(400, callback=Watch())
     seen = [value for value in lambdas if value is not None]
     assert seen[0] > seen[-1] and max(seen) <= 8.0 and min(seen) == pytest.approx(8.0 * (1 - 392 / 400))
@@ -195,7 +231,7 @@ class ImageEnv(DictEnv):
 @pytest.mark.parametrize(("policy", "env_class"), [("CnnPolicy", ImageEnv), ("MultiInputPolicy", DictEnv)])
 def test_image_and_dict_policies_learn_save_and_load(policy, env_class, tmp_path):
     env = make_vec_env(env_class, n_envs=2, seed=0)
-    model = small_model(env, policy=policy, n_steps=1, policy_kwargs=None)
+    model = small_model(env, policy=policy, policy_kwargs=None)
     before = weights(model.q_net), weights(model.reference_policy.q_net)
     model.learn(120)
     assert not same(before[0], weights(model.q_net)) and not same(before[1], weights(model.reference_policy.q_net))
@@ -233,13 +269,17 @@ def test_it_learns_cartpole():
     [
         (dict(camp_eta="big"), "camp_eta"),
         (dict(camp_eta=-1.0), "camp_eta"),
+        (dict(camp_eta=float("inf")), "camp_eta"),
         (dict(camp_lambda=-0.5), "camp_lambda"),
         (dict(camp_lambda=float("nan")), "camp_lambda"),
+        (dict(camp_lambda="high"), "camp_lambda"),
+        (dict(camp_lambda="lin_high"), "camp_lambda"),
+        (dict(camp_lambda=None), "camp_lambda"),
+        (dict(reference=42), "reference"),
         (dict(imitation="firm"), "imitation"),
         (dict(replay="both"), "replay"),
         (dict(replay_buffer_class=HerReplayBuffer), "HerReplayBuffer"),
         (dict(reference="/nowhere/model.zip"), "/nowhere/model.zip"),
-        (dict(env=make_vec_env(DictEnv), policy="MultiInputPolicy", policy_kwargs=None, n_steps=3), "n_steps=3"),
         (
             dict(
                 env=make_vec_env(DictEnv), policy="MultiInputPolicy", policy_kwargs=None, n_steps=1, optimize_memory_usage=True

@@ -1,15 +1,20 @@
+from copy import deepcopy
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from counting_env import CountingEnv
 from gymnasium import spaces
+from sb3_contrib import ARS, QRDQN, TRPO
 from small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_camp import CAMPDQN
+from sb3_camp.action_scores import action_scores
 from sb3_camp.errors import InputError
+from sb3_camp.training_only import TRAINING_ONLY
 
 # A trained agent as the reference
 
@@ -59,17 +64,56 @@ def test_with_a_frozen_reference_only_the_primary_acts_and_learns_from_every_ste
     assert sampled_actors(model) == [None]
 
 
-def test_a_ppo_reference_is_imitated_by_its_logits(tmp_path):
-    ppo = PPO("MlpPolicy", make_vec_env("CartPole-v1", seed=0), n_steps=64, seed=0, device="cpu").learn(64)
-    ppo.save(tmp_path / "ppo")
-    model = small_model(reference=tmp_path / "ppo")
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN, PPO, A2C, TRPO, ARS, CAMPDQN])
+def test_any_trained_model_or_its_file_can_be_the_reference(algorithm, tmp_path):
+    settings = dict(n_steps=64) if algorithm in (PPO, TRPO) else {}
+    teacher = algorithm("MlpPolicy", make_vec_env("CartPole-v1", seed=0), seed=0, device="cpu", **settings)
+    teacher.learn(200)
+    teacher.save(tmp_path / "teacher")
     obs = th.randn(7, 4)
-    expected = ppo.policy.get_distribution(obs).distribution.logits
-    assert th.allclose(model._reference_scores(obs), expected)
+    expected = action_scores(teacher.policy)(obs)
+    for reference in (teacher, tmp_path / "teacher", str(tmp_path / "teacher.zip")):
+        model = small_model(reference=reference)
+        assert th.equal(action_scores(model.reference_policy)(obs), expected)
     model.learn(100)
     model.save(tmp_path / "model")
     loaded = CAMPDQN.load(tmp_path / "model", device="cpu")
-    assert th.allclose(loaded._reference_scores(obs), expected)
+    assert th.equal(action_scores(loaded.reference_policy)(obs), expected)
+
+
+def test_nothing_that_only_training_needs_is_unpickled_from_a_reference(tmp_path, trained_dqn):
+    marker = tmp_path / "executed"
+
+    class Poison:
+        def __reduce__(self):
+            return marker.touch, ()
+
+    model, _ = trained_dqn
+    for name in TRAINING_ONLY:
+        copy = deepcopy(model)
+        setattr(copy, name, Poison())
+        copy.save(tmp_path / "poisoned")
+        small_model(reference=tmp_path / "poisoned")
+        assert not marker.exists(), name
+
+
+def test_a_reference_given_at_load_is_kept_out_openly(trained_dqn, tmp_path):
+    dqn, path = trained_dqn
+    small_model(reference=path).save(tmp_path / "frozen")
+    with pytest.warns(UserWarning, match="keeps the reference"):
+        loaded = CAMPDQN.load(tmp_path / "frozen", reference="elsewhere.zip", device="cpu")
+    assert same(weights(dqn.q_net), weights(loaded.reference_policy.q_net))
+    small_model().learn(60).save(tmp_path / "learned")
+    with pytest.raises(InputError, match="start a new model"):
+        CAMPDQN.load(tmp_path / "learned", reference=path, device="cpu")
+
+
+def test_a_reference_trained_on_another_float_precision_is_accepted():
+    class DoublePrecision(ThreeActions):
+        observation_space = spaces.Box(-1, 1, (4,), np.float64)
+
+    dqn = DQN("MlpPolicy", DoublePrecision(), buffer_size=10, device="cpu")
+    small_model(make_vec_env(ThreeActions), reference=dqn)
 
 
 def test_imitating_makes_the_primary_act_like_the_reference():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from counting_env import CountingEnv
 from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_camp import CAMPDQN
@@ -14,26 +15,41 @@ ACTIONS = spaces.Discrete(2)
 class Recorder:
     """Plays random episodes into a buffer and keeps every transition in plain lists, newest last."""
 
-    def __init__(self, buffer: AlternatingReplayBuffer, n_rows: int, seed: int = 0):
+    def __init__(self, buffer, n_rows: int, seed: int = 0, cut_probability: float = 0.0):
         rng = np.random.default_rng(seed)
+        self.is_dict = isinstance(buffer, AlternatingDictReplayBuffer)
+        self.handles_time_limits = buffer.handle_timeout_termination
         self.transitions: list[list[dict]] = [[] for _ in range(buffer.n_envs)]
         number = 1000.0 * np.arange(buffer.n_envs)
         for row in range(n_rows):
+            if rng.random() < cut_probability and row > 0:
+                buffer.cut_trajectory()
+                for episode in self.transitions:
+                    if episode[-1]["kind"] == "goes on":
+                        episode[-1]["kind"] = "cut"
+                number += 10
             obs = number[:, None].astype(np.float32)
-            next_obs = obs + 1
             reward = rng.normal(size=buffer.n_envs).astype(np.float32)
             kind = rng.choice(["goes on", "terminal", "time limit"], p=[0.7, 0.15, 0.15], size=buffer.n_envs)
             action = rng.integers(2, size=buffer.n_envs)
             infos = [{"TimeLimit.truncated": k == "time limit"} for k in kind]
-            buffer.add(obs, next_obs, action, reward, kind != "goes on", infos)
+            ended = kind != "goes on"
+            buffer.add(self.stored(obs), self.stored(obs + 1), action, reward, ended, infos)
             for env in range(buffer.n_envs):
                 self.transitions[env].append(
-                    dict(obs=obs[env, 0], row=row, action=action[env], reward=reward[env], kind=kind[env])
+                    dict(obs=obs[env, 0], row=row, action=action[env], reward=reward[env], kind=str(kind[env]))
                 )
-            number += np.where(kind == "goes on", 1, 10)
+            number += np.where(ended, 10, 1)
+
+    def stored(self, obs: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:
+        return {"number": obs} if self.is_dict else obs
+
+    def seen(self, observations) -> list[float]:
+        return (observations["number"] if self.is_dict else observations)[:, 0].tolist()
 
     def expected(self, obs: float, n_steps: int, gamma: float) -> tuple[int, float, float, float, float, int]:
         """Row, return, next observation, terminal, discount and action, by walking along the list."""
+        terminal_kinds = ["terminal"] if self.handles_time_limits else ["terminal", "time limit"]
         for episode in self.transitions:
             for start, transition in enumerate(episode):
                 if transition["obs"] != obs:
@@ -45,49 +61,65 @@ class Recorder:
                     last = step
                     if step["kind"] != "goes on":
                         break
-                return (
-                    transition["row"],
-                    total,
-                    last["obs"] + 1,
-                    float(last["kind"] == "terminal"),
-                    discount,
-                    transition["action"],
-                )
+                terminal = float(last["kind"] in terminal_kinds)
+                return transition["row"], total, last["obs"] + 1, terminal, discount, transition["action"]
         raise AssertionError(f"observation {obs} was never stored")
+
+    def check(self, buffer, actor: Actor | None, batch_size: int) -> set[int]:
+        """Compare a batch with the walk; return the rows that it has reached."""
+        batch = buffer.sample(batch_size, actor=actor)
+        next_observations = self.seen(batch.next_observations)
+        rows = set()
+        for i, obs in enumerate(self.seen(batch.observations)):
+            row, total, next_obs, terminal, discount, action = self.expected(obs, buffer.n_steps, buffer.gamma)
+            rows.add(row)
+            assert batch.rewards[i].item() == pytest.approx(total, abs=1e-5)
+            assert next_observations[i] == next_obs
+            assert batch.dones[i].item() == terminal
+            assert batch.discounts[i].item() == pytest.approx(discount, rel=1e-6)
+            assert batch.actions[i].item() == action
+        return rows
 
 
 @pytest.mark.parametrize("n_rows", [5, 11, 16, 41])  # before, at and after the ring wraps around
-@pytest.mark.parametrize("optimize_memory_usage", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "memory-optimized", "dict"])
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("n_steps", [1, 4])
-def test_samples_equal_a_walk_along_the_trajectory(n_rows, optimize_memory_usage, n_envs, n_steps):
-    gamma = 0.9
+def test_samples_equal_a_walk_along_the_trajectory(n_rows, kind, n_envs, n_steps):
+    settings = dict(device="cpu", n_envs=n_envs, n_steps=n_steps, gamma=0.9)
+    if kind == "dict":
+        buffer = AlternatingDictReplayBuffer(16 * n_envs, spaces.Dict({"number": OBSERVATIONS}), ACTIONS, **settings)
+    else:
+        optimized = kind == "memory-optimized"
+        buffer = AlternatingReplayBuffer(16 * n_envs, OBSERVATIONS, ACTIONS, optimize_memory_usage=optimized, **settings)
+    recorder = Recorder(buffer, n_rows)
+    np.random.seed(0)
+    oldest = max(n_rows - 16, 0) + (1 if kind == "memory-optimized" and n_rows >= 16 else 0)
+    for actor in (Actor.PRIMARY, Actor.REFERENCE, None):
+        # every row of the actor is reached, and no other
+        rows = {row for row in range(oldest, n_rows) if actor is None or row % 2 == actor}
+        assert recorder.check(buffer, actor, 600) == rows
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_samples_equal_the_walk_for_random_buffers_whose_trajectories_are_cut(seed):
+    rng = np.random.default_rng(seed)
+    n_envs = int(rng.integers(1, 4))
     buffer = AlternatingReplayBuffer(
-        16 * n_envs,
+        int(rng.integers(1, 14)) * n_envs,
         OBSERVATIONS,
         ACTIONS,
         "cpu",
         n_envs,
-        optimize_memory_usage=optimize_memory_usage,
-        n_steps=n_steps,
-        gamma=gamma,
+        optimize_memory_usage=bool(rng.integers(2)),
+        handle_timeout_termination=bool(rng.integers(2)),
+        n_steps=int(rng.choice([1, 2, 3, 7, 30])),
+        gamma=0.9,
     )
-    recorder = Recorder(buffer, n_rows)
-    np.random.seed(0)
-    oldest = max(n_rows - 16, 0) + (1 if optimize_memory_usage and n_rows >= 16 else 0)
+    recorder = Recorder(buffer, int(rng.integers(4, 60)), seed, cut_probability=0.1)
+    np.random.seed(seed)
     for actor in (Actor.PRIMARY, Actor.REFERENCE, None):
-        batch = buffer.sample(600, actor=actor)
-        rows = set()
-        for i, obs in enumerate(batch.observations[:, 0].tolist()):
-            row, total, next_obs, terminal, discount, action = recorder.expected(obs, n_steps, gamma)
-            rows.add(row)
-            assert batch.rewards[i].item() == pytest.approx(total, abs=1e-5)
-            assert batch.next_observations[i].item() == next_obs
-            assert batch.dones[i].item() == terminal
-            assert batch.discounts[i].item() == pytest.approx(discount, rel=1e-6)
-            assert batch.actions[i].item() == action
-        # every row of the actor is reached, and no other
-        assert rows == {row for row in range(oldest, n_rows) if actor is None or row % 2 == actor}
+        recorder.check(buffer, actor, 60)
 
 
 def test_without_handling_of_time_limits_they_count_as_terminal():
@@ -101,6 +133,8 @@ def test_without_handling_of_time_limits_they_count_as_terminal():
 @pytest.mark.parametrize(("buffer_size", "n_envs", "n_rows"), [(1, 1, 2), (7, 1, 8), (8, 1, 8), (30, 4, 8), (1, 4, 2)])
 def test_the_number_of_rows_is_rounded_up_to_even(buffer_size, n_envs, n_rows):
     assert AlternatingReplayBuffer(buffer_size, OBSERVATIONS, ACTIONS, "cpu", n_envs).buffer_size == n_rows
+    small = AlternatingReplayBuffer(buffer_size, OBSERVATIONS, ACTIONS, "cpu", n_envs, optimize_memory_usage=True)
+    assert small.buffer_size == max(n_rows, 4)
     dict_space = spaces.Dict({"a": OBSERVATIONS})
     assert AlternatingDictReplayBuffer(buffer_size, dict_space, ACTIONS, "cpu", n_envs).buffer_size == n_rows
 
@@ -157,6 +191,38 @@ def test_no_window_crosses_the_reset_of_a_second_call_of_learn(optimize_memory_u
     assert batch.dones.max() == 0
 
 
+class StopAt(BaseCallback):
+    def __init__(self, n_calls: int):
+        super().__init__()
+        self.last_call = n_calls
+
+    def _on_step(self) -> bool:
+        return self.n_calls < self.last_call
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+@pytest.mark.parametrize("optimize_memory_usage", [False, True])
+@pytest.mark.parametrize("stop_at", [5, 7, 14])  # within an episode of seven steps, and at its end
+def test_a_training_that_a_callback_stopped_goes_on_without_a_false_transition(truncates, optimize_memory_usage, stop_at):
+    env = make_vec_env(CountingEnv, env_kwargs=dict(length=7, truncates=truncates), seed=0)
+    settings = dict(n_steps=4, gamma=1.0, learning_starts=1000, optimize_memory_usage=optimize_memory_usage, device="cpu")
+    model = CAMPDQN("MlpPolicy", env, buffer_size=200, **settings)
+    model.learn(100, callback=StopAt(stop_at))
+    model.learn(20, reset_num_timesteps=False)
+    batch = model.replay_buffer.sample(1000)
+    assert np.array_equal(batch.next_observations - batch.observations, batch.rewards)
+
+
+def test_settings_given_at_load_hold_for_a_loaded_buffer_too(tmp_path):
+    env = make_vec_env(CountingEnv, env_kwargs=dict(length=1000))
+    model = CAMPDQN("MlpPolicy", env, buffer_size=100, learning_starts=1000, device="cpu").learn(50)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    loaded = CAMPDQN.load(tmp_path / "model", env=env, gamma=0.5, n_steps=3)
+    loaded.load_replay_buffer(tmp_path / "buffer")
+    assert loaded.replay_buffer.sample(500).discounts.unique().tolist() == [0.125, 0.25, 0.5]
+
+
 def test_buffer_arguments_of_the_user_win_and_are_saved_as_given(tmp_path):
     env = make_vec_env(CountingEnv)
     kwargs = dict(handle_timeout_termination=False)
@@ -166,16 +232,3 @@ def test_buffer_arguments_of_the_user_win_and_are_saved_as_given(tmp_path):
     loaded = CAMPDQN.load(tmp_path / "model", env=env, n_steps=5)
     assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.handle_timeout_termination) == (5, False)
     assert loaded.replay_buffer_kwargs == kwargs
-
-
-def test_dict_observations_are_sampled_by_actor_too():
-    space = spaces.Dict({"number": OBSERVATIONS})
-    buffer = AlternatingDictReplayBuffer(10, space, ACTIONS, "cpu")
-    for number in range(25):
-        obs = {"number": np.full((1, 1), number, np.float32)}
-        next_obs = {"number": obs["number"] + 1}
-        buffer.add(obs, next_obs, np.zeros(1, int), np.zeros(1), np.zeros(1, bool), [{}])
-    for actor in Actor:
-        batch = buffer.sample(200, actor=actor)
-        assert set(batch.observations["number"].flatten().tolist()) == {n for n in range(15, 25) if n % 2 == actor}
-        assert (batch.next_observations["number"] - batch.observations["number"]).unique().tolist() == [1.0]

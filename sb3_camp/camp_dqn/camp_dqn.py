@@ -4,7 +4,6 @@ import io
 import os
 import pathlib
 import warnings
-from numbers import Real
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
@@ -15,17 +14,34 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, ReplayBufferSamples, Schedule
-from stable_baselines3.common.utils import FloatSchedule, get_parameters_by_name, polyak_update
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, ReplayBufferSamples, RolloutReturn, Schedule
+from stable_baselines3.common.utils import FloatSchedule, LinearSchedule, get_parameters_by_name, polyak_update
 from stable_baselines3.dqn import DQN
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
-from sb3_camp.action_scores import ActionScores, action_scores
+from sb3_camp.action_scores import action_scores
 from sb3_camp.camp_dqn.frozen_reference import PolicyRecipe, check_same_spaces, load_frozen_policy
 from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer, AlternatingSampling
 from sb3_camp.errors import InputError
+
+
+def _is_finite_and_not_negative(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+
+
+def _linear_schedule(text: str) -> Schedule | str:
+    """The zoo's notation ``lin_<number>``: linear from the number to 0; any other text as it is."""
+    try:
+        return (
+            LinearSchedule(start=float(text.removeprefix("lin_")), end=0.0, end_fraction=1.0)
+            if text.startswith("lin_")
+            else text
+        )
+    except ValueError:
+        return text
+
 
 SelfCAMPDQN = TypeVar("SelfCAMPDQN", bound="CAMPDQN")
 
@@ -48,7 +64,7 @@ class CAMPDQN(DQN):
     - ``target_update_interval`` concerns the reference's target network; the primary has no use for one. As in SB3, copies are
       made while steps are collected: an interval below ``train_freq * n_envs`` (the paper: 10 and 256) makes several copies
       in a row of the same weights, in effect one copy per rollout.
-    - ``n_steps``: windows run on across the actions of both networks (off-policy, uncorrected).
+    - ``n_steps``: windows run on across the actions of both networks (off-policy, uncorrected); Dict observations too.
     - ``optimize_memory_usage`` may be combined with ``n_steps`` and with the handling of time limits, but not with Dict
       observations.
 
@@ -73,8 +89,8 @@ class CAMPDQN(DQN):
     :param exploration_initial_eps: initial value of random action probability
     :param exploration_final_eps: final value of random action probability
     :param max_grad_norm: The maximum value for the gradient clipping, for each network
-    :param camp_lambda: The paper's lambda, the weight of the hinge loss against imitation; it can be a function of the current
-        progress remaining
+    :param camp_lambda: The paper's lambda, the weight of the hinge loss against imitation: a number, a function of the current
+        progress remaining, or "lin_<number>" (from there linearly to 0, as the zoo writes learning rates)
     :param camp_eta: The paper's eta, the Q-gap up to which the hinge pulls, in units of the primary's Q-values (which are
         logits, not returns): a number, or "adaptive" for the range of the primary's Q-values over the batch
     :param imitation: "soft": imitate Softmax(reference Q-values) (the paper); "hard": imitate the reference's greedy action
@@ -96,7 +112,7 @@ class CAMPDQN(DQN):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = DQN.policy_aliases
     # The policy whose action scores the primary imitates: of the same class as the primary's and learning, or frozen
     reference_policy: BasePolicy
-    replay_buffer: AlternatingReplayBuffer | AlternatingDictReplayBuffer | None  # type: ignore[assignment]
+    replay_buffer: AlternatingSampling | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -119,7 +135,7 @@ class CAMPDQN(DQN):
         exploration_initial_eps: float = 1.0,
         exploration_final_eps: float = 0.05,
         max_grad_norm: float = 10,
-        camp_lambda: float | Schedule = 1.0,
+        camp_lambda: float | str | Schedule = 1.0,
         camp_eta: float | Literal["adaptive"] = "adaptive",
         imitation: Imitation = "soft",
         replay: Literal["split", "shared"] = "split",
@@ -170,43 +186,43 @@ class CAMPDQN(DQN):
     # Setup
 
     def _setup_model(self) -> None:
+        if isinstance(self.camp_lambda, str):
+            self.camp_lambda = _linear_schedule(self.camp_lambda)
         self._check_options()
-        self.camp_lambda_schedule = FloatSchedule(self.camp_lambda)
-        buffer_class, buffer_kwargs = self._setup_replay_buffer(), self.replay_buffer_kwargs
-        # super() fills in the buffer that it would use
-        self.replay_buffer_class, self.replay_buffer_kwargs = None, dict(buffer_kwargs)
+        self.camp_lambda_schedule = FloatSchedule(cast(Schedule | float, self.camp_lambda))
+        self._setup_replay_buffer()
+        # For more than one step, super() would expect a buffer of its own
+        n_steps, self.n_steps = self.n_steps, 1
         super()._setup_model()
-        self.replay_buffer_class, self.replay_buffer_kwargs = buffer_class, buffer_kwargs
+        self.n_steps = n_steps
         self._setup_reference()
 
     def _check_options(self) -> None:
         if isinstance(self.action_space, spaces.Discrete) and self.action_space.n < 2:
             raise InputError("CAMPDQN needs at least two actions: the Q-gap is the best minus the second-best.")
-        if self.camp_eta != "adaptive" and not (isinstance(self.camp_eta, Real) and self.camp_eta >= 0):
+        if self.camp_eta != "adaptive" and not _is_finite_and_not_negative(self.camp_eta):
             raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {self.camp_eta!r}.")
-        if isinstance(self.camp_lambda, Real) and not 0 <= self.camp_lambda < float("inf"):
-            raise InputError(f"camp_lambda must be a number >= 0 (or a schedule), not {self.camp_lambda!r}.")
+        if not callable(self.camp_lambda) and not _is_finite_and_not_negative(self.camp_lambda):
+            raise InputError(
+                f"camp_lambda must be a number >= 0, 'lin_<number>' (linear to 0) or a schedule, not {self.camp_lambda!r}."
+            )
         for name, choices in (("imitation", ("soft", "hard")), ("replay", ("split", "shared"))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}.")
 
-    def _setup_replay_buffer(self) -> type[ReplayBuffer]:
-        """Create the buffer (if there is none yet) and return its class."""
+    def _setup_replay_buffer(self) -> None:
         is_dict = isinstance(self.observation_space, spaces.Dict)
         default_class = AlternatingDictReplayBuffer if is_dict else AlternatingReplayBuffer
         buffer_class: type[ReplayBuffer] = self.replay_buffer_class or default_class
         if not issubclass(buffer_class, AlternatingSampling):
             raise InputError(
-                f"CAMPDQN cannot use {buffer_class.__name__}: its buffer must tell apart the steps of its two networks; "
-                "leave out replay_buffer_class (hindsight relabelling is not supported)."
+                f"CAMPDQN cannot use {buffer_class.__name__}, as its buffer must tell apart the steps of its two networks: "
+                "leave out replay_buffer_class (hindsight relabelling and files of other algorithms are not supported)."
             )
         if is_dict and self.optimize_memory_usage:
             raise InputError("optimize_memory_usage is not supported for Dict observations.")
-        if is_dict and self.n_steps > 1:
-            raise InputError(f"n_steps={self.n_steps} is not supported for Dict observations: set n_steps=1.")
         if self.replay_buffer is None:
-            kwargs: dict[str, Any] = {} if is_dict else {"n_steps": self.n_steps, "gamma": self.gamma}
-            kwargs.update(self.replay_buffer_kwargs)
+            kwargs = {"n_steps": self.n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
             self.replay_buffer = buffer_class(  # type: ignore[assignment]
                 self.buffer_size,
                 self.observation_space,
@@ -216,13 +232,22 @@ class CAMPDQN(DQN):
                 optimize_memory_usage=self.optimize_memory_usage,
                 **kwargs,
             )
-        return buffer_class
+        self.replay_buffer_class = buffer_class
 
     def _setup_reference(self) -> None:
         if self.frozen_reference is not None:
             # A loaded model: its own file holds the weights
             self.reference_policy = self.frozen_reference.build(self.device)
+            if self.reference is not None:
+                warnings.warn(
+                    f"The model keeps the reference it was trained with, {self.reference} is not read.", stacklevel=2
+                )
         elif self.reference is not None:
+            if self.num_timesteps > 0:
+                raise InputError(
+                    "reference: it cannot be added to a CAMPDQN that has learned a reference of its own: start a new model, "
+                    "which may have this one as its reference."
+                )
             policy = load_frozen_policy(self.reference, self.device)
             check_same_spaces(policy, self.observation_space, self.action_space)
             self.reference_policy = policy
@@ -234,7 +259,6 @@ class CAMPDQN(DQN):
             ).to(self.device)
             self.batch_norm_stats = get_parameters_by_name(self._reference_dqn.q_net, ["running_"])
             self.batch_norm_stats_target = get_parameters_by_name(self._reference_dqn.q_net_target, ["running_"])
-        self._reference_scores: ActionScores = action_scores(self.reference_policy)
 
     def _start_from_reference(self) -> None:
         if not isinstance(self.reference_policy, DQNPolicy):
@@ -278,6 +302,14 @@ class CAMPDQN(DQN):
             actions[env] = self.action_space.sample()
         return actions, actions
 
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
+        rollout = super().collect_rollouts(*args, **kwargs)
+        if not rollout.continue_training:
+            # A callback stopped the training before the last step was stored: another call of learn() must not join its
+            # observation to what comes before, so let it reset the envs
+            self._last_obs = None
+        return rollout
+
     def _on_step(self) -> None:
         self._n_calls += 1
         # Each call to step() corresponds to n_envs transitions
@@ -297,7 +329,6 @@ class CAMPDQN(DQN):
         self.policy.set_training_mode(True)
         optimizers = [self.policy.optimizer]
         if self._reference_learns:
-            self.reference_policy.set_training_mode(True)
             optimizers.append(self._reference_dqn.optimizer)
         self._update_learning_rate(optimizers)
         camp_lambda = self.camp_lambda_schedule(self._current_progress_remaining)
@@ -307,12 +338,14 @@ class CAMPDQN(DQN):
         primary_losses: list[th.Tensor] = []
         for _ in range(gradient_steps):
             if self._reference_learns:
+                # Only for its own update: the primary imitates the reference as it acts, without dropout or batch statistics
+                self.reference_policy.set_training_mode(True)
                 td_loss = self._td_loss(self._sample(batch_size, Actor.REFERENCE))
                 self._gradient_step(self._reference_dqn, td_loss)
+                self.reference_policy.set_training_mode(False)
                 td_losses.append(td_loss.detach())
             primary_losses.append(self._train_primary(self._sample(batch_size, Actor.PRIMARY), camp_lambda))
 
-        self.reference_policy.set_training_mode(False)
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/camp_lambda", camp_lambda)
@@ -347,7 +380,7 @@ class CAMPDQN(DQN):
         :return: imitation loss, robustness loss, eta, mean and minimum of the Q-gap, shape (5,)
         """
         with th.no_grad():
-            reference_q_values = self._reference_scores(batch.observations)
+            reference_q_values = action_scores(self.reference_policy)(batch.observations)
         q_values = self.q_net(batch.observations)
         eta = adaptive_eta(q_values) if self.camp_eta == "adaptive" else q_values.new_tensor(self.camp_eta)
         imitation = imitation_loss(q_values, reference_q_values, self.imitation)
@@ -395,7 +428,7 @@ class CAMPDQN(DQN):
                 "save it with save_replay_buffer() and load it with load_replay_buffer() to continue where you left off.",
                 stacklevel=3,
             )
-        if isinstance(self.replay_buffer, AlternatingReplayBuffer) and (reset_num_timesteps or self._last_obs is None):
+        if reset_num_timesteps or self._last_obs is None:
             self.replay_buffer.cut_trajectory()  # super() resets the envs
         total_timesteps, callback = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
@@ -409,23 +442,25 @@ class CAMPDQN(DQN):
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
         own = self.replay_buffer
+        assert own is not None
         super().load_replay_buffer(path, truncate_last_traj)
-        loaded = self.replay_buffer
-        problem = None
-        if not isinstance(loaded, AlternatingSampling):
-            problem = f"it is a {type(loaded).__name__}, not a buffer of CAMPDQN"
-        elif loaded.n_envs != self.n_envs:
+        loaded = cast(ReplayBuffer, self.replay_buffer)
+        if isinstance(loaded, AlternatingSampling) and loaded.n_envs == self.n_envs:
+            # These are settings of the model, which may have been changed when it was loaded
+            loaded.n_steps, loaded.gamma = own.n_steps, own.gamma
+            return
+        self.replay_buffer = own
+        if isinstance(loaded, AlternatingSampling):
             problem = f"it was filled by {loaded.n_envs} envs, this model has {self.n_envs}"
-        if problem is not None:
-            self.replay_buffer = own
-            raise InputError(f"Cannot use the replay buffer {path}: {problem}.")
+        else:
+            problem = f"it is a {type(loaded).__name__}, not a buffer of CAMPDQN"
+        raise InputError(f"Cannot use the replay buffer {path}: {problem}.")
 
     def _excluded_save_params(self) -> list[str]:
         return [
             *super()._excluded_save_params(),
             "reference",
             "reference_policy",
-            "_reference_scores",
             "camp_lambda_schedule",
         ]
 

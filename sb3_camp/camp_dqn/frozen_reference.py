@@ -2,9 +2,9 @@
 
 import inspect
 import os
-from copy import deepcopy
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -12,6 +12,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from sb3_camp.errors import InputError
+from sb3_camp.training_only import TRAINING_ONLY
 
 
 class PolicyRecipe(NamedTuple):
@@ -37,14 +38,17 @@ def load_frozen_policy(reference: "str | os.PathLike[str] | BaseAlgorithm", devi
     :raises InputError: if the file is missing or is not a checkpoint
     """
     if isinstance(reference, BaseAlgorithm):
-        return _freeze(deepcopy(reference.policy), device)
+        # Not a deepcopy: a policy that has just been trained may hold tensors that cannot be copied
+        policy = PolicyRecipe.of(reference.policy).build(device)
+        policy.load_state_dict(reference.policy.state_dict())
+        return policy
+    if not isinstance(reference, str | os.PathLike):
+        raise InputError(f"reference: give an SB3 model or the path of a checkpoint, not {reference!r}.")
     path = os.fspath(reference)
     if not (os.path.isfile(path) or os.path.isfile(f"{path}.zip")):
         raise InputError(f"reference: no checkpoint at {path}: give the .zip file of a trained agent.")
-    # Schedules may be pickled code that this Python cannot read, and a frozen policy has no use for them
-    unused = {name: None for name in ("learning_rate", "lr_schedule", "exploration_schedule", "clip_range", "clip_range_vf")}
     try:
-        data, params, _ = load_from_zip_file(path, device=device, custom_objects=unused)
+        data, params, _ = load_from_zip_file(path, device=device, custom_objects=dict(TRAINING_ONLY))
     except ValueError as error:
         raise InputError(f"reference: {path} is not an SB3 checkpoint: {error}") from error
     if data is None or "policy_class" not in data or "policy" not in params:
@@ -84,4 +88,6 @@ def _freeze(policy: BasePolicy, device: th.device) -> BasePolicy:
 def _signature(space: spaces.Space) -> Any:
     if isinstance(space, spaces.Dict):
         return {key: _signature(subspace) for key, subspace in space.spaces.items()}
-    return type(space), space.shape, space.dtype
+    # SB3 converts all floats to single precision
+    is_float = space.dtype is not None and np.issubdtype(space.dtype, np.floating)
+    return type(space), space.shape, "float" if is_float else space.dtype

@@ -8,7 +8,7 @@ and an n-step window can run on across both actors; only the rows where a window
 """
 
 from enum import IntEnum
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
@@ -25,67 +25,30 @@ class Actor(IntEnum):
     REFERENCE = 1
 
 
-def _even_size(buffer_size: int, n_envs: int) -> int:
-    """The number of transitions of the smallest ring with an even number of rows that holds ``buffer_size`` of them."""
-    rows = max(buffer_size // n_envs, 1)
-    return (rows + rows % 2) * n_envs
-
-
-class AlternatingSampling:
+class _Windows(NamedTuple):
     """
-    What both buffers below add to Stable-Baselines3's: sampling from the rows of one actor.
+    n-step transitions: what follows on the rows where they start. All arrays have the shape (batch,).
 
-    A mixin for subclasses of :class:`~stable_baselines3.common.buffers.ReplayBuffer`.
+    :param returns: discounted sum of the rewards, float64
+    :param last_rows: row of the last reward, int64; the next observation belongs to it
+    :param terminal: 1 if the window ends in a terminal state, where nothing is bootstrapped, float32
+    :param discounts: gamma to the power of the number of rewards, float64
     """
 
-    buffer_size: int
-    pos: int
-    full: bool
-    optimize_memory_usage: bool
-
-    @property
-    def next_actor(self) -> Actor:
-        """The network whose turn it is: the one that owns the row that is written next."""
-        return Actor(self.pos % 2)
-
-    def _sample_rows(self, batch_size: int, actor: Actor | None) -> np.ndarray:
-        """
-        Draw rows uniformly, with replacement.
-
-        :param batch_size: Number of rows
-        :param actor: Whose rows, None for all
-        :return: Rows of the ring, int64, shape (batch_size,)
-        """
-        age_limit = self.buffer_size if self.full else self.pos
-        oldest = self.pos if self.full else 0
-        # With one array for observations and next observations, the newest transition has overwritten the oldest observation
-        first = 1 if self.full and self.optimize_memory_usage else 0
-        stride = 1
-        if actor is not None:
-            stride = 2
-            first += (oldest + first + actor) % 2
-        n_rows = (age_limit - first + stride - 1) // stride
-        if n_rows < 1:
-            raise ValueError(
-                f"The replay buffer holds no transition of the {actor.name.lower() if actor is not None else 'agent'}."
-            )
-        return (oldest + first + stride * np.random.randint(n_rows, size=batch_size)) % self.buffer_size
+    returns: np.ndarray
+    last_rows: np.ndarray
+    terminal: np.ndarray
+    discounts: np.ndarray
 
 
-class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
+class AlternatingSampling(ReplayBuffer):
     """
-    Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for array observations, with n-step returns.
+    What the two buffers below add to Stable-Baselines3's: sampling from the rows of one actor, and n-step windows over both.
 
-    Unlike SB3's buffers it allows ``optimize_memory_usage`` together with the handling of time limits and with n-step returns:
-    the last observation of an episode, which has no row of its own, is kept aside.
+    The arguments are those of SB3's buffers, with these remarks and additions:
 
     :param buffer_size: Max number of transitions; rounded up so that the number of rows (``buffer_size // n_envs``) is even
-    :param observation_space: Observation space
-    :param action_space: Action space
-    :param device: PyTorch device
     :param n_envs: Number of parallel environments; all envs of a row are acted on by the same network
-    :param optimize_memory_usage: Store each observation once
-    :param handle_timeout_termination: Bootstrap at the end of an episode that a time limit cut off
     :param n_steps: Number of rewards that are summed up before bootstrapping
     :param gamma: Discount factor within these n steps
     """
@@ -102,35 +65,31 @@ class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
         n_steps: int = 1,
         gamma: float = 0.99,
     ):
+        # Two rows of each actor, where the observation of one row is lost to the next observation of the newest
+        rows = max(buffer_size // n_envs, 4 if optimize_memory_usage else 2)
         super().__init__(
-            _even_size(buffer_size, n_envs),
+            (rows + rows % 2) * n_envs,
             observation_space,
             action_space,
             device,
             n_envs=n_envs,
             optimize_memory_usage=optimize_memory_usage,
-            # SB3 refuses it together with optimize_memory_usage; here the final observations make it possible
+            # SB3 refuses it together with optimize_memory_usage, which AlternatingReplayBuffer makes possible
             handle_timeout_termination=False,
         )
         self.handle_timeout_termination = handle_timeout_termination
         self.n_steps = n_steps
         self.gamma = gamma
-        # row -> {env index -> last observation of the episode that ended there}
-        self.final_observations: dict[int, dict[int, np.ndarray]] = {}
+
+    @property
+    def next_actor(self) -> Actor:
+        """The network whose turn it is: the one that owns the row that is written next."""
+        return Actor(self.pos % 2)
 
     def add(
-        self,
-        obs: np.ndarray,
-        next_obs: np.ndarray,
-        action: np.ndarray,
-        reward: np.ndarray,
-        done: np.ndarray,
-        infos: list[dict[str, Any]],
+        self, obs: Any, next_obs: Any, action: np.ndarray, reward: np.ndarray, done: np.ndarray, infos: list[dict]
     ) -> None:
-        if self.optimize_memory_usage:
-            self.final_observations.pop(self.pos, None)
-            if np.any(done):
-                self.final_observations[self.pos] = {int(env): np.array(next_obs[env]) for env in np.flatnonzero(done)}
+        self.timeouts[self.pos] = 0  # may be left from a trajectory that was cut
         super().add(obs, next_obs, action, reward, done, infos)
 
     def cut_trajectory(self) -> None:
@@ -138,26 +97,45 @@ class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
         if self.size() == 0:
             return
         newest = (self.pos - 1) % self.buffer_size
-        running = np.flatnonzero(self.dones[newest] == 0)
+        running = self.dones[newest] == 0
         self.dones[newest, running] = 1
         self.timeouts[newest, running] = 1
-        if self.optimize_memory_usage:
-            last_observations = {int(env): self.observations[self.pos, env].copy() for env in running}
-            self.final_observations.setdefault(newest, {}).update(last_observations)
 
-    def sample(self, batch_size: int, env: VecNormalize | None = None, actor: Actor | None = None) -> ReplayBufferSamples:  # type: ignore[override]
+    def sample(self, batch_size: int, env: VecNormalize | None = None, actor: Actor | None = None) -> Any:
         """
         :param batch_size: Number of transitions to sample
         :param env: VecNormalize env, to normalize observations and rewards
         :param actor: Only transitions that start with an action of this network; None for all
-        :return: n-step transitions; ``discounts`` is gamma to the power of the number of rewards summed up
+        :return: n-step transitions, :class:`ReplayBufferSamples` or :class:`DictReplayBufferSamples`; ``discounts`` is gamma
+            to the power of the number of rewards summed up
         """
         return self._get_samples(self._sample_rows(batch_size, actor), env=env)
 
-    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        env_inds = np.random.randint(self.n_envs, size=len(batch_inds))
+    def _sample_rows(self, batch_size: int, actor: Actor | None) -> np.ndarray:
+        """
+        Draw rows uniformly, with replacement.
+
+        :param batch_size: Number of rows
+        :param actor: Whose rows, None for all
+        :return: Rows of the ring, int64, shape (batch_size,)
+        """
+        n_stored = self.buffer_size if self.full else self.pos
+        oldest = self.pos if self.full else 0
+        # With one array for observations and next observations, the newest transition has overwritten the oldest observation
+        first = 1 if self.full and self.optimize_memory_usage else 0
+        stride = 1
+        if actor is not None:
+            stride = 2
+            first += (oldest + first + actor) % 2
+        n_rows = (n_stored - first + stride - 1) // stride
+        if n_rows < 1:
+            owner = actor.name.lower() if actor is not None else "agent"
+            raise ValueError(f"The replay buffer holds no transition of the {owner}.")
+        return (oldest + first + stride * np.random.randint(n_rows, size=batch_size)) % self.buffer_size
+
+    def _windows(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> _Windows:
         steps = np.arange(self.n_steps)
-        window = (batch_inds[:, None] + steps) % self.buffer_size
+        window = (rows[:, None] + steps) % self.buffer_size
         window_envs = env_inds[:, None]
 
         # A window ends with its episode, or where the storage ends for now
@@ -167,27 +145,64 @@ class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
         last_step = ends.argmax(axis=1)
 
         rewards = self._normalize_reward(self.rewards[window, window_envs], env)
-        weights = np.where(steps <= last_step[:, None], np.float32(self.gamma) ** steps, 0.0)
-        returns = (rewards * weights).sum(axis=1, keepdims=True)
+        weights = np.where(steps <= last_step[:, None], self.gamma**steps, 0.0)
+        last_rows = (rows + last_step) % self.buffer_size
+        return _Windows(
+            returns=(rewards * weights).sum(axis=1),
+            last_rows=last_rows,
+            terminal=self.dones[last_rows, env_inds] * (1 - self.timeouts[last_rows, env_inds]),
+            discounts=self.gamma ** (last_step + 1.0),
+        )
 
-        last_inds = (batch_inds + last_step) % self.buffer_size
-        terminal = self.dones[last_inds, env_inds] * (1 - self.timeouts[last_inds, env_inds])
-        discounts = self.gamma ** (last_step + 1.0)
+    def _column(self, values: np.ndarray) -> th.Tensor:
+        return self.to_torch(values.astype(np.float32).reshape(-1, 1), copy=False)
 
-        observations = cast(np.ndarray, self._normalize_obs(self.observations[batch_inds, env_inds], env))
-        next_observations = cast(np.ndarray, self._normalize_obs(self._next_observations(last_inds, env_inds), env))
 
-        def to_torch(array: np.ndarray) -> th.Tensor:
-            # The arrays are fresh copies already
-            return self.to_torch(array, copy=False)
+class AlternatingReplayBuffer(AlternatingSampling):
+    """
+    Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for array observations.
 
+    Unlike SB3's buffers it allows ``optimize_memory_usage`` together with the handling of time limits and with n-step returns:
+    the last observation of an episode, which has no row of its own, is kept aside.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # row -> {env index -> last observation of the episode that ended there}
+        self.final_observations: dict[int, dict[int, np.ndarray]] = {}
+
+    def add(
+        self, obs: Any, next_obs: Any, action: np.ndarray, reward: np.ndarray, done: np.ndarray, infos: list[dict]
+    ) -> None:
+        if self.optimize_memory_usage:
+            self.final_observations.pop(self.pos, None)
+            self._keep_final_observations(self.pos, next_obs, np.flatnonzero(done))
+        super().add(obs, next_obs, action, reward, done, infos)
+
+    def cut_trajectory(self) -> None:
+        if self.optimize_memory_usage and self.size() > 0:
+            newest = (self.pos - 1) % self.buffer_size
+            self._keep_final_observations(newest, self.observations[self.pos], np.flatnonzero(self.dones[newest] == 0))
+        super().cut_trajectory()
+
+    def _keep_final_observations(self, row: int, observations: np.ndarray, env_inds: np.ndarray) -> None:
+        if len(env_inds) > 0:
+            kept = self.final_observations.setdefault(row, {})
+            kept.update({int(env): np.array(observations[env]) for env in env_inds})
+
+    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        env_inds = np.random.randint(self.n_envs, size=len(batch_inds))
+        windows = self._windows(batch_inds, env_inds, env)
+        observations = self._normalize_obs(self.observations[batch_inds, env_inds], env)
+        next_observations = self._normalize_obs(self._next_observations(windows.last_rows, env_inds), env)
         return ReplayBufferSamples(
-            observations=to_torch(observations),
-            actions=to_torch(self.actions[batch_inds, env_inds]),
-            next_observations=to_torch(next_observations),
-            dones=to_torch(terminal.reshape(-1, 1)),
-            rewards=to_torch(returns.astype(np.float32)),
-            discounts=to_torch(discounts.astype(np.float32).reshape(-1, 1)),
+            # indexing has made copies already
+            observations=self.to_torch(observations, copy=False),  # type: ignore[arg-type]
+            actions=self.to_torch(self.actions[batch_inds, env_inds], copy=False),
+            next_observations=self.to_torch(next_observations, copy=False),  # type: ignore[arg-type]
+            dones=self._column(windows.terminal),
+            rewards=self._column(windows.returns),
+            discounts=self._column(windows.discounts),
         )
 
     def _next_observations(self, rows: np.ndarray, env_inds: np.ndarray) -> np.ndarray:
@@ -200,42 +215,24 @@ class AlternatingReplayBuffer(AlternatingSampling, ReplayBuffer):
 
 
 class AlternatingDictReplayBuffer(AlternatingSampling, DictReplayBuffer):
-    """
-    Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for Dict observations; 1-step returns only, as in SB3.
+    """Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for Dict observations; as in SB3 no ``optimize_memory_usage``."""
 
-    :param buffer_size: Max number of transitions; rounded up so that the number of rows (``buffer_size // n_envs``) is even
-    :param observation_space: Observation space
-    :param action_space: Action space
-    :param device: PyTorch device
-    :param n_envs: Number of parallel environments; all envs of a row are acted on by the same network
-    :param optimize_memory_usage: Not supported, as in SB3
-    :param handle_timeout_termination: Bootstrap at the end of an episode that a time limit cut off
-    """
+    def _get_samples(  # type: ignore[override]
+        self, batch_inds: np.ndarray, env: VecNormalize | None = None
+    ) -> DictReplayBufferSamples:
+        env_inds = np.random.randint(self.n_envs, size=len(batch_inds))
+        windows = self._windows(batch_inds, env_inds, env)
 
-    def __init__(
-        self,
-        buffer_size: int,
-        observation_space: spaces.Dict,
-        action_space: spaces.Space,
-        device: th.device | str = "auto",
-        n_envs: int = 1,
-        optimize_memory_usage: bool = False,
-        handle_timeout_termination: bool = True,
-    ):
-        super().__init__(
-            _even_size(buffer_size, n_envs),
-            observation_space,
-            action_space,
-            device,
-            n_envs=n_envs,
-            optimize_memory_usage=optimize_memory_usage,
-            handle_timeout_termination=handle_timeout_termination,
+        def gather(storage: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, th.Tensor]:
+            observations = self._normalize_obs({key: array[rows, env_inds] for key, array in storage.items()}, env)
+            assert isinstance(observations, dict)
+            return {key: self.to_torch(array, copy=False) for key, array in observations.items()}
+
+        return DictReplayBufferSamples(
+            observations=gather(self.observations, batch_inds),
+            actions=self.to_torch(self.actions[batch_inds, env_inds], copy=False),
+            next_observations=gather(self.next_observations, windows.last_rows),
+            dones=self._column(windows.terminal),
+            rewards=self._column(windows.returns),
+            discounts=self._column(windows.discounts),
         )
-
-    def sample(self, batch_size: int, env: VecNormalize | None = None, actor: Actor | None = None) -> DictReplayBufferSamples:  # type: ignore[override]
-        """
-        :param batch_size: Number of transitions to sample
-        :param env: VecNormalize env, to normalize observations and rewards
-        :param actor: Only transitions that start with an action of this network; None for all
-        """
-        return self._get_samples(self._sample_rows(batch_size, actor), env=env)

@@ -16,31 +16,7 @@ from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from sb3_camp.errors import InputError
-
-# Members of a checkpoint that no action depends on, and what to put in their place. They are not unpickled: schedules are
-# pickled code that another Python version may fail (or crash) to read, and classes of buffers may not be importable here.
-_TRAINING_ONLY: dict[str, Any] = {
-    "learning_rate": 0.0,
-    "lr_schedule": None,
-    "exploration_schedule": None,
-    "clip_range": 0.0,
-    "clip_range_vf": None,
-    "delta_std_schedule": None,
-    "camp_lambda": 0.0,
-    "camp_lambda_schedule": None,
-    "action_noise": None,
-    "train_freq": 1,
-    "replay_buffer_class": None,
-    "replay_buffer_kwargs": {},
-    "rollout_buffer_class": None,
-    "rollout_buffer_kwargs": {},
-    "ep_info_buffer": None,
-    "ep_success_buffer": None,
-    "_last_obs": None,
-    "_last_original_obs": None,
-    "_last_episode_starts": None,
-    "_last_lstm_states": None,
-}
+from sb3_camp.training_only import TRAINING_ONLY
 
 
 def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto") -> BaseAlgorithm:
@@ -62,7 +38,7 @@ def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.devic
         with warnings.catch_warnings():
             # SB3 only warns, and fails later at something that does not tell what was missing
             warnings.filterwarnings("error", message="Could not deserialize")
-            model = algorithm.load(path, device=device, custom_objects=dict(_TRAINING_ONLY), **kwargs)
+            model = algorithm.load(path, device=device, custom_objects=dict(TRAINING_ONLY), **kwargs)
     except Exception as error:  # of every kind, for pickled data may raise anything
         member = _unreadable_member(path)
         reason = f"its member {member!r} cannot be read by this Python" if member else " ".join(str(error).split())
@@ -105,7 +81,7 @@ def _unreadable_member(path: Path) -> str | None:
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None
     for name, content in members.items():
-        if name in _TRAINING_ONLY:
+        if name in TRAINING_ONLY:
             continue
         try:
             with warnings.catch_warnings():

@@ -51,9 +51,6 @@ def sample_camp_dqn_params(
     """
     Sampler for CAMP-DQN hyperparams: those of DQN, n-step returns, and CAMP's own.
 
-    A sampler does not see the observation space, and there are no n-step returns for Dict observations: a trial on such an env
-    fails unless it drew ``n_steps=1``.
-
     The trial holds ``camp_eta`` as "adaptive" or "fixed"; only in the second case it holds ``camp_eta_value`` as well.
 
     :param trial: Optuna trial
