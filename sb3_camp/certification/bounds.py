@@ -129,13 +129,15 @@ def _bound(
     at_least = np.cumsum(tally[::-1])[::-1]  # returns >= each distinct one, ties included
     n_thresholds = None if thresholds is None else max(1, len(thresholds))
     probability = lower_band(at_least, len(values), alpha, method, n_thresholds)
-    # Support points between two returns have the count, and so the bound, of the return above: summing over returns is enough.
-    steps = np.diff(distinct, prepend=min_return)
-    quantiles = ndtri(probability)
+    # Of returns with the same bound only the highest needs a term: the distances of the others add up to it. Support points
+    # between two returns need none either: they have the bound of the return above.
+    highest = np.append(np.flatnonzero(np.diff(probability)), len(distinct) - 1)
+    steps = np.diff(distinct[highest], prepend=min_return)
+    quantiles = ndtri(probability[highest])
 
     def bound(radius: float) -> float:
         # One radius at a time: a matrix of returns x radii would not fit in memory.
-        return float(min_return + np.sum(steps * ndtr(quantiles - radius / sigma)))
+        return float(min_return + steps @ ndtr(quantiles - radius / sigma))
 
     return bound
 

@@ -14,6 +14,7 @@ import math
 import re
 import zipfile
 import zlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -32,6 +33,8 @@ PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
 _ONE_CALL = 60.0
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
+# What np.load and zipfile raise for damaged or hostile content, besides their own errors
+_NPZ_ERRORS = (ArithmeticError, AttributeError, EOFError, KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,17 +218,17 @@ def read_monitor(path: Path) -> EpisodeLog:
         raise InputError(f"{path}, line {line}: cut off: no newline at its end, so the last episode may be incomplete")
 
     reader = csv.reader(io.StringIO(body, newline="\n"), strict=True)
-    rows: list[list[float]] = []
+    rows = array("d")  # r, l and t of one row after the other: lists would take gigabytes for millions of rows
     try:
         columns = next(reader, [])
         _check_columns(path, columns)
         for row in reader:
-            rows.append(_monitor_row(f"{path}, line {reader.line_num + 1}", row, columns, rows[-1][2] if rows else 0.0))
+            rows.extend(_monitor_row(f"{path}, line {reader.line_num + 1}", row, columns, rows[-1] if rows else 0.0))
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num + 1}: {error}") from None
     if not rows:
         raise InputError(f"{path}: no episodes: the file ends after its header")
-    returns, lengths, times = np.array(rows, dtype=np.float64).T
+    returns, lengths, times = np.array(rows).reshape(-1, 3).T
     env_id = header["env_id"]
     return EpisodeLog(
         path=path,
@@ -287,9 +290,14 @@ def read_evaluations(path: Path) -> EpisodeLog:
     """
     content = _content(path)
     try:
+        # np.load stops where an array's header says that it ends, and may never come to the checksum that covers the header
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"bad checksum of {damaged}")
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             data = {key: file[key] for key in file.files}
-    except (ValueError, TypeError, AttributeError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError) as error:
+    except _NPZ_ERRORS as error:
         raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {' '.join(str(error).split())}") from None
     except (zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged, or not an npz file: {error}") from None
