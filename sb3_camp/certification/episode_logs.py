@@ -1,5 +1,6 @@
 """
-Strict readers of the logs that hold the returns of evaluation episodes.
+Strict readers of the logs that hold the returns of evaluation episodes, one at a time (several: see
+:mod:`sb3_camp.certification.pooling`).
 
 Two formats: the ``*.monitor.csv`` of SB3's ``Monitor`` and the ``evaluations.npz`` of SB3's ``EvalCallback``, which
 ``sb3_camp.evaluate`` writes with more keys. A certificate is only as good as its episodes: what is damaged, doubled or comes
@@ -12,25 +13,23 @@ import io
 import json
 import math
 import re
+import reprlib
 import zipfile
 import zlib
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sb3_camp.errors import InputError
-from sb3_camp.zoo.run_folder import RunFolder
+from sb3_camp.zoo.run_folder import noise_clean_keys
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
 
-# The environments of one call of the zoo's enjoy are made within this many seconds
-_ONE_CALL = 60.0
+_KINDS = {str: "text", int: "whole number", float: "finite number", bool: "bool"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
 # What np.load and zipfile raise for damaged or hostile content, besides their own errors
@@ -52,8 +51,14 @@ class EpisodeLog:
     :param deterministic: whether the actions were greedy
     :param seed: seed of the evaluation
     :param env_kwargs: keyword arguments of the environment
+    :param env_wrappers: ``env_wrapper``, ``vec_env_wrapper`` and ``frame_stack`` as in the zoo's hyperparameters
+    :param clean_keys: entries of a Dict observation that have no noise, sorted
     :param model: path of the checkpoint
     :param model_sha256: of the checkpoint's content
+    :param timesteps: steps that the policy had been trained for
+    :param min_reward: lowest raw reward of any step
+    :param first_env_seed: lowest seed of any env
+    :param last_env_seed: highest seed of any env
     :param q_gap: statistics of the top-two gap of the action scores, see :mod:`sb3_camp.evaluation.q_gaps`
     :param t_start: of a monitor log, when the environment was made (seconds since 1970)
     :param times: of a monitor log, seconds from t_start to the end of each episode, shape (n,)
@@ -69,8 +74,14 @@ class EpisodeLog:
     deterministic: bool | None = None
     seed: int | None = None
     env_kwargs: dict[str, Any] | None = None
+    env_wrappers: dict[str, Any] | None = None
+    clean_keys: list[str] | None = None
     model: str | None = None
     model_sha256: str | None = None
+    timesteps: int | None = None
+    min_reward: float | None = None
+    first_env_seed: int | None = None
+    last_env_seed: int | None = None
     q_gap: dict[str, Any] | None = None
     t_start: float | None = None
     times: np.ndarray | None = None
@@ -84,103 +95,6 @@ class EpisodeLog:
     def is_evaluation(self) -> bool:
         """Whether ``sb3_camp.evaluate`` wrote this."""
         return self.model_sha256 is not None
-
-
-def read_logs(paths: Sequence[Path]) -> list[EpisodeLog]:
-    """
-    Read logs whose episodes may be pooled: independent episodes of one policy in one environment.
-
-    :param paths: ``evaluations.npz`` files, ``*.monitor.csv`` files, folders with either, or zoo run folders, which stand for
-        their ``certification/evaluations.npz``
-    :return: one log per file
-    :raises InputError: if a log is not sound or the logs must not be pooled
-    """
-    files = [file for path in paths for file in _files(Path(path))]
-    for index, file in enumerate(files):
-        if file.resolve() in {other.resolve() for other in files[:index]}:
-            raise InputError(f"{file}: the same file twice")
-        if file.suffix == ".csv":
-            _refuse_training_log(file)
-    logs = [read_log(file) for file in files]
-    for first, second in combinations(logs, 2):
-        _refuse_pair(first, second)
-    return logs
-
-
-def _files(path: Path) -> list[Path]:
-    """The logs that a path stands for."""
-    if not path.is_dir():
-        return [path]
-    evaluations = path / "evaluations.npz"
-    if RunFolder.is_run_folder(path):
-        evaluations = path / "certification" / "evaluations.npz"
-        if not evaluations.is_file():
-            raise InputError(f"{evaluations}: not there yet: run {RunFolder.read(path).evaluate_command()}")
-        return [evaluations]
-    monitors = sorted(path.glob("*monitor.csv"))
-    if evaluations.is_file() and monitors:
-        raise InputError(f"{path}: holds both evaluations.npz and monitor logs: name the one to certify")
-    if evaluations.is_file():
-        return [evaluations]
-    if not monitors:
-        raise InputError(f"{path}: neither a zoo run folder nor a folder with *.monitor.csv files or an evaluations.npz")
-    return monitors
-
-
-def _refuse_training_log(file: Path) -> None:
-    """A run folder's own monitor logs, or copies of them further down in it: the policy changed while they were written."""
-    own = any(RunFolder.is_run_folder(folder) for folder in (file.parent, file.resolve().parent))
-    run = RunFolder.containing(file)
-    if not own and run is not None:
-        header = _first_line(file)
-        own = any(_first_line(training) == header for training in run.path.glob("*monitor.csv"))
-    if own:
-        raise InputError(
-            f"{file}: training episodes, of an exploring and changing policy: evaluate the trained model"
-            + (f" with {run.evaluate_command()}" if run is not None else "")
-        )
-
-
-def _first_line(file: Path) -> bytes:
-    return _content(file).partition(b"\n")[0]
-
-
-def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:
-    """Refuse two logs whose episodes are not independent, or not of one policy."""
-    if first.is_monitor != second.is_monitor:
-        raise InputError(f"{second.path}: cannot be pooled with {first.path}: one is a monitor log, the other is not")
-    if first.sha256 == second.sha256:
-        raise InputError(f"{second.path}: the same episodes as in {first.path}")
-    for name in ("env_id", "env_kwargs", "sigma", "model_sha256", "algo", "deterministic"):
-        one, other = getattr(first, name), getattr(second, name)
-        if one != other:
-            raise InputError(f"{second.path}: its {name} is {other}, but {first.path} has {one}: they cannot be pooled")
-    if not first.is_monitor:
-        if not first.is_evaluation:
-            raise InputError(f"{second.path}: cannot be pooled with {first.path}: nothing shows that they are of one policy")
-        if first.seed == second.seed:
-            raise InputError(f"{second.path}: the same seed {first.seed} as {first.path}, so the same episodes")
-        return
-    assert first.t_start is not None and second.t_start is not None
-    if first.t_start == second.t_start or _shares_episodes(first, second):
-        raise InputError(
-            f"{second.path}: holds episodes that {first.path} holds too: one is a copy of the other, or of a part"
-        )
-    apart = abs(first.t_start - second.t_start)
-    if apart > _ONE_CALL:
-        raise InputError(
-            f"{second.path}: started {apart:.0f} seconds apart from {first.path}, so not by one call of enjoy, and perhaps of "
-            "another policy"
-        )
-
-
-def _shares_episodes(first: EpisodeLog, second: EpisodeLog) -> bool:
-    """Whether rows of two monitor logs agree to the microsecond more often than by chance."""
-    one, other = (
-        set(zip(log.returns, log.lengths, log.times, strict=True)) for log in (first, second) if log.times is not None
-    )
-    shared, smaller = len(one & other), min(len(one), len(other))
-    return shared == smaller or shared >= max(2, 0.01 * smaller)
 
 
 def read_log(path: Path) -> EpisodeLog:
@@ -203,7 +117,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     :return: its episodes
     :raises InputError: if anything but complete episodes of one environment stands in it, with the line
     """
-    content = _content(path)
+    content = read_content(path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -212,7 +126,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     if not text:
         raise InputError(f"{path}: empty file")
     first, _, body = text.partition("\n")
-    header = _monitor_header(path, first)
+    header = monitor_header(path, first)
     if not text.endswith("\n"):
         line = text.count("\n") + 1
         raise InputError(f"{path}, line {line}: cut off: no newline at its end, so the last episode may be incomplete")
@@ -241,7 +155,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     )
 
 
-def _monitor_header(path: Path, line: str) -> dict[str, Any]:
+def monitor_header(path: Path, line: str) -> dict[str, Any]:
     try:
         header = json.loads(line[1:]) if line.startswith("#") else None
     except (ValueError, RecursionError):
@@ -288,7 +202,7 @@ def read_evaluations(path: Path) -> EpisodeLog:
     :return: its episodes
     :raises InputError: if the file is damaged, incomplete, or has several rows, which are different policies
     """
-    content = _content(path)
+    content = read_content(path)
     try:
         # np.load stops where an array's header says that it ends, and may never come to the checksum that covers the header
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -301,6 +215,9 @@ def read_evaluations(path: Path) -> EpisodeLog:
         raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {' '.join(str(error).split())}") from None
     except (zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: damaged, or not an npz file: {error}") from None
+    for key, value in data.items():
+        if not isinstance(value, np.ndarray):  # a member that is not called *.npy, as it is
+            raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {reprlib.repr(key)} is none")
     if str(data.get("format")) == PARTIAL_EVALUATION_FORMAT:
         raise InputError(f"{path}: an interrupted evaluation: finish it with python -m sb3_camp.evaluate --resume")
     for key, kinds in (("timesteps", "iu"), ("results", "iuf"), ("ep_lengths", "iu")):
@@ -325,7 +242,8 @@ def read_evaluations(path: Path) -> EpisodeLog:
             episode = int(np.argmin(good))
             raise InputError(f"{path}: {name}[0, {episode}] is {values[episode]}")
     about = _evaluation_record(path, data, len(returns)) if "format" in data else {}
-    return EpisodeLog(path, hashlib.sha256(content).hexdigest(), returns, lengths, **about)
+    timesteps = int(data["timesteps"][0])
+    return EpisodeLog(path, hashlib.sha256(content).hexdigest(), returns, lengths, timesteps=timesteps, **about)
 
 
 def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int) -> dict[str, Any]:
@@ -333,9 +251,12 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
 
     def entry(key: str, kind: type) -> Any:
         value = data[key].item() if key in data and data[key].ndim == 0 else None
-        if type(value) is not kind:
-            raise InputError(f"{path}: {key} must be one {kind.__name__}, not {value!r}")
+        if type(value) is not kind or (kind is float and not math.isfinite(value)):
+            raise InputError(f"{path}: {key} must be one {_KINDS[kind]}, not {reprlib.repr(value)}")
         return value
+
+    def from_json(key: str) -> Any:
+        return _from_json(f"{path}: {key}", entry(key, str)) if key in data else None
 
     if entry("format", str) != EVALUATION_FORMAT:
         raise InputError(f"{path}: its format is {data['format']}, this version reads {EVALUATION_FORMAT}")
@@ -345,22 +266,40 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
             f"{path}: incomplete: {n_episodes} of {expected} episodes: finish it with python -m sb3_camp.evaluate --resume"
         )
     sigma = entry("sigma", float)
-    if not (math.isfinite(sigma) and sigma >= 0):
+    if sigma < 0:
         raise InputError(f"{path}: sigma is {sigma}")
     texts = {key: entry(key, str) for key in ("env_id", "algo", "model", "model_sha256")}
-    try:
-        env_kwargs = json.loads(entry("env_kwargs", str)) if "env_kwargs" in data else None
-    except json.JSONDecodeError:
-        raise InputError(f"{path}: env_kwargs is not JSON") from None
+    env_kwargs, env_wrappers, clean_keys = map(from_json, ("env_kwargs", "env_wrappers", "clean_keys"))
+    for key, value in (("env_kwargs", env_kwargs), ("env_wrappers", env_wrappers)):
+        if not isinstance(value, dict | None):
+            raise InputError(f"{path}: {key} must be a JSON object, not {reprlib.repr(value)}")
+    if clean_keys is None and env_wrappers is not None:  # of a version that wrote no clean_keys
+        clean_keys = noise_clean_keys(env_wrappers, path)
+    if not isinstance(clean_keys, list | None) or not all(isinstance(key, str) for key in clean_keys or ()):
+        raise InputError(f"{path}: clean_keys must be a JSON list of texts, not {reprlib.repr(clean_keys)}")
     return {
         "sigma": sigma,
         "deterministic": entry("deterministic", bool),
         "seed": entry("seed", int),
         "env_kwargs": env_kwargs,
+        "env_wrappers": env_wrappers,
+        "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
+        "min_reward": entry("min_reward", float) if "min_reward" in data else None,
+        **{key: entry(key, int) if key in data else None for key in ("first_env_seed", "last_env_seed")},
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it
     }
+
+
+def _from_json(where: str, text: str) -> Any:
+    try:
+        # Infinity and NaN, which Python writes though JSON has none, as texts: so they can be compared, and written as JSON
+        value = json.loads(text, parse_constant=str)
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise InputError(f"{where} is not JSON") from None
+    return value
 
 
 def _q_gap(path: Path, data: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -374,7 +313,7 @@ def _q_gap(path: Path, data: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: entry.tolist() for name, entry in entries.items()}
 
 
-def _content(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from sb3_camp.evaluation.checkpoint import load_checkpoint
 from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.evaluation.episodes import play_episodes
+from sb3_camp.evaluation.episodes import Episodes, play_episodes
+from sb3_camp.evaluation.recorder import EpisodeRecorder
 
-__all__ = ["EvaluationEnv", "load_checkpoint", "play_episodes"]
+__all__ = ["EpisodeRecorder", "Episodes", "EvaluationEnv", "load_checkpoint", "play_episodes"]

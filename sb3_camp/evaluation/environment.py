@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 from gymnasium.wrappers import AddRenderObservation, FrameStackObservation, NormalizeObservation
 from rl_zoo3.utils import create_test_env
 from rl_zoo3.wrappers import HistoryWrapper, HistoryWrapperObsDict
-from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
-from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
@@ -20,10 +18,21 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
-_NOISE = f"{NoisyObservationWrapper.__module__}.{NoisyObservationWrapper.__name__}"
+_NOISE, _RECORDER = (f"{wrapper.__module__}.{wrapper.__name__}" for wrapper in (NoisyObservationWrapper, EpisodeRecorder))
+
+
+class SmoothingNoise(NamedTuple):
+    """
+    :param sigma: Standard deviation, in the units of the observation
+    :param clean_keys: Entries of a Dict observation that have none
+    """
+
+    sigma: float
+    clean_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,12 @@ class EvaluationEnv:
     def build(self, n_envs: int) -> VecEnv:
         """
         :param n_envs: Number of envs
-        :return: The vectorized environment, unseeded
+        :return: The vectorized environment, unseeded, with an :class:`EpisodeRecorder` directly outside of each ``Monitor``
         :raises InputError: if it cannot be built
         """
-        env = self._build(n_envs, self.wrappers, _VEC_ENVS[self.vec_env])
+        vec_env_wrapper = self.wrappers.get("vec_env_wrapper")
+        hyperparams = {} if vec_env_wrapper is None else {"vec_env_wrapper": vec_env_wrapper}
+        env = self._build(n_envs, hyperparams, _VEC_ENVS[self.vec_env])
         normalizer = unwrap_vec_wrapper(env, VecNormalize)
         if isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
             env.close()
@@ -61,31 +72,33 @@ class EvaluationEnv:
         :param sigma: Standard deviation of the noise
         :return: The same with smoothing noise outside of ``env_wrapper`` and inside of the frame stack
         """
-        inner = self.wrappers.get("env_wrapper") or []
-        inner = inner if isinstance(inner, list) else [inner]
-        return replace(self, wrappers={**self.wrappers, "env_wrapper": [*inner, {_NOISE: {"sigma": sigma}}]})
+        return replace(self, wrappers={**self.wrappers, "env_wrapper": [*self._env_wrappers(), {_NOISE: {"sigma": sigma}}]})
 
-    def smoothing_sigma(self) -> float | None:
+    def smoothing_noise(self) -> SmoothingNoise | None:
         """
         Find the noise in a live environment.
 
-        :return: sigma of the only noise, None if there is none
+        :return: the only noise, None if there is none
         :raises InputError: if there are several, or if something in the wrong place would void the certificate
         """
-        env = self._build(1, {"env_wrapper": self.wrappers.get("env_wrapper")}, DummyVecEnv)
+        env = self._build(1, {}, DummyVecEnv)
         assert isinstance(env, DummyVecEnv)
         try:
-            return _checked_sigma(list(_wrapper_chain(env.envs[0])))
+            return _checked_noise(list(_wrapper_chain(env.envs[0])))
         finally:
             env.close()
 
-    def _build(self, n_envs: int, wrappers: dict[str, Any], vec_env_class: type[VecEnv]) -> VecEnv:
+    def _env_wrappers(self) -> list[Any]:
+        wrappers = self.wrappers.get("env_wrapper") or []
+        return wrappers if isinstance(wrappers, list) else [wrappers]
+
+    def _build(self, n_envs: int, hyperparams: dict[str, Any], vec_env_class: type[VecEnv]) -> VecEnv:
         try:
             return create_test_env(
                 self.env_id,
                 n_envs=n_envs,
                 should_render=False,
-                hyperparams=dict(wrappers),
+                hyperparams={**hyperparams, "env_wrapper": [_RECORDER, *self._env_wrappers()]},
                 env_kwargs=self.env_kwargs,
                 vec_env_cls=vec_env_class,
             )
@@ -102,13 +115,7 @@ def _wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
         env = env.env
 
 
-def _checked_sigma(chain: list[gym.Wrapper]) -> float | None:
-    monitor = next(i for i, wrapper in enumerate(chain) if isinstance(wrapper, Monitor))
-    if any(isinstance(wrapper, EpisodicLifeEnv) for wrapper in chain[monitor:]):
-        raise InputError(
-            "EpisodicLifeEnv is part of the environment itself, so each life counts as an episode, but the lives of one game "
-            "are not independent: take it out, or put it into env_wrapper"
-        )
+def _checked_noise(chain: list[gym.Wrapper]) -> SmoothingNoise | None:
     positions = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
     if not positions:
         return None
@@ -130,4 +137,5 @@ def _checked_sigma(chain: list[gym.Wrapper]) -> float | None:
     for wrapper in above:
         if isinstance(wrapper, AddRenderObservation):
             raise InputError(f"{wrapper.class_name()} shows the clean state outside of the smoothing noise: put it inside")
-    return float(chain[positions[0]].get_wrapper_attr("sigma"))
+    noise = chain[positions[0]]
+    return SmoothingNoise(float(noise.get_wrapper_attr("sigma")), tuple(noise.get_wrapper_attr("clean_keys")))

@@ -1,17 +1,27 @@
 """Exactly N independent episodes of one fixed policy."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
-from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
-from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.utils import set_random_seed
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_wrapper
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
+
+
+class Episodes(NamedTuple):
+    """
+    :param returns: Sums of the raw rewards, float64, shape (n,)
+    :param lengths: Numbers of raw steps, int64, shape (n,)
+    :param min_rewards: Lowest raw reward of a single step in each, float64, shape (n,)
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+    min_rewards: np.ndarray
 
 
 def play_episodes(
@@ -23,38 +33,38 @@ def play_episodes(
     deterministic: bool = True,
     on_episode: Callable[[], object] | None = None,
     on_step: Callable[[Any, np.ndarray], object] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Episodes:
     """
     Play ``n_episodes`` episodes, as evenly shared out among the envs as possible.
 
     The share of each env is fixed beforehand, so that envs with short episodes do not contribute more of them. An episode ends
-    where the outermost env ends it, at a time limit outside of ``Monitor`` too. Its return is the one that ``Monitor`` counts,
-    on the raw rewards, if ``Monitor`` closes its episode at the same step, else the sum of the rewards. A lost life
-    (``EpisodicLifeEnv``) does not end an episode.
+    where the outermost env ends it and its reset reaches the :class:`EpisodeRecorder`, so a lost life (``EpisodicLifeEnv``)
+    does not end one. Rewards and steps are those that the recorder saw, from its reset on.
 
     :param model: The policy, anything with SB3's ``predict``, recurrent or not
-    :param env: The envs; they are seeded with seed, seed + 1, ... and reset
+    :param env: The envs, each with an :class:`EpisodeRecorder`, as :class:`EvaluationEnv` builds them; they are seeded with
+        seed, seed + 1, ... and reset
     :param n_episodes: Number of episodes, at least 1
-    :param seed: Seeds the envs and the random choices of the policy
+    :param seed: Seeds the envs and the random choices of the policy, less than 2^32
     :param deterministic: Whether the policy is to act without random choices
     :param on_episode: Called after each finished episode that counts
     :param on_step: Called before each step with the observations that the policy acts on, and with a bool array (n_envs,) that
         tells which envs are in an episode that counts
-    :return: returns (n_episodes,) float64 and lengths in steps (n_episodes,) int64, by turns of the envs: the first episode of
-        each env, then the second of each ...; any first part of them is as unbiased as the whole
-    :raises InputError: if an episode ends outside of ``Monitor`` where a wrapper changes the rewards, or if there is an
-        ``EpisodicLifeEnv`` without ``Monitor``
+    :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
+        them is as unbiased as the whole
+    :raises InputError: if an env has no recorder, if a wrapper keeps resets or seeds from the env, or seeds the smoothing noise
+        again at a later reset
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
-    played: list[list[tuple[float, int]]] = [[] for _ in quotas]
+    played: list[list[Episode]] = [[] for _ in quotas]
     n_missing = n_episodes
     set_random_seed(seed)
-    if any(env.env_is_wrapped(EpisodicLifeEnv)):
-        # Otherwise the reset, in spite of its seed, would continue a game that was left in the middle
-        env.env_method("set_wrapper_attr", "was_real_done", True)
+    ends = _EpisodeEnds(env)
+    seedings = _Seedings(env)
     env.seed(seed)
     observations = env.reset()
-    ends = _EpisodeEnds(env)
+    ends.check_reset()
+    seedings.check_reset()
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:
@@ -66,77 +76,101 @@ def play_episodes(
             episode_start=episode_starts,
             deterministic=deterministic,
         )
-        observations, rewards, episode_starts, infos = env.step(actions)
-        for i, episode in ends.after_step(rewards, episode_starts, infos):
-            if len(played[i]) < quotas[i]:
+        observations, _, episode_starts, infos = env.step(actions)
+        for i in map(int, np.flatnonzero(episode_starts)):
+            episode = ends.take(i, infos[i])
+            if episode is not None and len(played[i]) < quotas[i]:
                 played[i].append(episode)
                 n_missing -= 1
                 if on_episode is not None:
                     on_episode()
+    seedings.check_end()
     turns = [episodes[k] for k in range(max(quotas)) for episodes in played if k < len(episodes)]
-    returns, lengths = zip(*turns, strict=True)
-    return np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64)
+    returns, lengths, min_rewards = zip(*turns, strict=True)
+    return Episodes(
+        np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), np.array(min_rewards, dtype=np.float64)
+    )
 
 
 class _EpisodeEnds:
-    """Tells the ends of episodes from other dones, and keeps the sums of the rewards."""
+    """Tells the ends of episodes from other dones, by whether the reset that follows reaches the recorder of the env."""
 
     def __init__(self, env: VecEnv) -> None:
-        self.env = env
-        self.sums = np.zeros(env.num_envs, dtype=np.float64)
-        self.lengths = np.zeros(env.num_envs, dtype=np.int64)
-        self.has_lives = env.env_is_wrapped(EpisodicLifeEnv)
-        if any(self.has_lives) and not all(env.env_is_wrapped(Monitor)):
-            raise InputError("EpisodicLifeEnv hides the ends of games: put a Monitor inside of it, or leave it out")
-        self.games = [self._game(i) if self.has_lives[i] else (0, 0) for i in range(env.num_envs)]
-
-    def after_step(
-        self, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
-    ) -> list[tuple[int, tuple[float, int]]]:
-        """
-        :return: index of the env, and return and length of its episode, for each env whose episode has ended at this step
-        """
-        self.sums += rewards
-        self.lengths += 1
-        ended = []
-        for i in np.flatnonzero(dones):
-            episode = self._episode(int(i), infos[i])
-            if episode is not None:
-                ended.append((int(i), episode))
-                self.sums[i] = 0
-                self.lengths[i] = 0
-        return ended
-
-    def _episode(self, i: int, info: dict[str, Any]) -> tuple[float, int] | None:
-        start, n_closed = self.games[i]
-        if self.has_lives[i]:
-            self.games[i] = self._game(i)
-        if "episode" in info:
-            return float(info["episode"]["r"]), int(info["episode"]["l"])
-        if self.has_lives[i]:
-            if self.games[i][0] == start:
-                return None  # the game goes on
-            if self.games[i][1] > n_closed:
-                # The reset after a lost life is one idle step in truth, and the game was over at it
-                return_ = self.env.env_method("get_episode_rewards", indices=i)[0][n_closed]
-                length = self.env.env_method("get_episode_lengths", indices=i)[0][n_closed]
-                return round(float(return_), 6), int(length)
-        self._check_raw_rewards()
-        return float(self.sums[i]), int(self.lengths[i])
-
-    def _game(self, i: int) -> tuple[int, int]:
-        """Which game an env is in, by its Monitor: the step at which the game was started, and the number of games closed."""
-        n_steps = self.env.env_method("get_total_steps", indices=i)[0]
-        n_closed = len(self.env.env_method("get_episode_lengths", indices=i)[0])
-        return n_steps - len(self.env.get_attr("rewards", indices=i)[0]), n_closed
-
-    def _check_raw_rewards(self) -> None:
-        normalizer = unwrap_vec_wrapper(self.env, VecNormalize)
-        changes_rewards = isinstance(normalizer, VecNormalize) and normalizer.norm_reward
-        for wrapper in (gym.RewardWrapper, gym.wrappers.NormalizeReward):
-            changes_rewards = changes_rewards or any(self.env.env_is_wrapped(wrapper))
-        if changes_rewards:
+        if not all(env.env_is_wrapped(EpisodeRecorder)):
             raise InputError(
-                "an episode ended outside of Monitor and a wrapper changes the rewards, so its raw return is unknown: put "
-                "what ends the episode (TimeLimit, ...) inside, into the registration of the env, or leave out the wrapper"
+                "the rewards are counted by an EpisodeRecorder: build the envs with EvaluationEnv, or wrap each in one, directly "
+                "outside of its Monitor"
             )
+        self._env = env
+        self._has_lives = env.has_attr("was_real_done")
+        if self._has_lives:
+            # Otherwise the reset, in spite of its seed, would continue a game that was left in the middle
+            env.env_method("set_wrapper_attr", "was_real_done", True)
+        env.env_method("take_closed_episodes")
+
+    def check_reset(self) -> None:
+        """Call it after the first reset."""
+        if not all(self._env.env_method("take_closed_episodes")):
+            self._refuse_continuation()
+
+    def take(self, i: int, info: dict[str, Any]) -> Episode | None:
+        """
+        :param i: Index of an env that is done, and has been reset
+        :param info: The ``info`` of its last step
+        :return: its episode, None if it goes on
+        """
+        n_before = info.get(N_CLOSED, 0)
+        closed = self._env.env_method("take_closed_episodes", n_before, indices=i)[0]
+        if not closed:
+            if not self._has_lives:
+                self._refuse_continuation()
+            return None
+        if N_CLOSED not in info and len(closed) > 1:
+            raise InputError(
+                "a wrapper replaces the info of the env, and the env was reset more than once, so it is unknown which steps the "
+                "last episode had: the wrapper must pass on the entries of info"
+            )
+        # More than one where a wrapper resets the env within an episode of its own. Those after it were begun by the reset and
+        # thrown away by it: no-ops at which the game was over, say
+        parts = closed[: n_before + 1]
+        return Episode(
+            sum(part.total_reward for part in parts),
+            sum(part.length for part in parts),
+            min(part.min_reward for part in parts),
+        )
+
+    @staticmethod
+    def _refuse_continuation() -> None:
+        raise InputError(
+            "a wrapper keeps a reset from the env, which goes on where it was, so the episodes are not independent: leave the "
+            "wrapper out"
+        )
+
+
+class _Seedings:
+    """Watches how often the smoothing noise is seeded: in each env by the first reset, and never again."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self._env = env
+        self._counts = self._current()
+
+    def check_reset(self) -> None:
+        """Call it after the first reset."""
+        before, self._counts = self._counts, self._current()
+        if any(count == previous for count, previous in zip(self._counts, before, strict=True)):
+            raise InputError(
+                "a wrapper outside of the smoothing noise does not pass on the seed of reset, so the noise cannot be reproduced: "
+                "put the noise outside of it"
+            )
+
+    def check_end(self) -> None:
+        """Call it after the last step."""
+        if self._current() != self._counts:
+            raise InputError(
+                "a wrapper outside of the smoothing noise seeds it again at later resets, so episodes may repeat the same noise "
+                "and are not independent: put the noise outside of it (in env_wrapper: after it)"
+            )
+
+    def _current(self) -> list[int]:
+        """One count per env, none at all without noise."""
+        return self._env.get_attr("n_noise_seedings") if self._env.has_attr("n_noise_seedings") else []

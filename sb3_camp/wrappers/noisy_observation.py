@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
 
@@ -26,7 +27,10 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
       space stays what it was and image policies and replay buffers work as always.
     - Dict: noise with the same sigma on each Box entry.
 
-    The noise is drawn from the environment's own generator (``np_random``), so ``reset(seed=...)`` reproduces it.
+    The noise has a generator of its own, not the environment's ``np_random``: many environments seed that anew at every reset,
+    to show a fixed level, and every episode would repeat the same noise. ``reset(seed=...)`` seeds the noise too, to a stream
+    that differs from those of the environment; ``reset()`` goes on in its stream. Without any seed the noise starts from the
+    operating system's entropy.
 
     :param env: The environment to wrap
     :param sigma: Standard deviation of the noise, in the units of the observation; 0 leaves the values as they are
@@ -46,23 +50,32 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         gym.ObservationWrapper.__init__(self, env)
         self.noise = noise
         self.observation_space = noise.space
+        self._rng: np.random.Generator | None = None
+        self._n_seedings = 0
 
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise, in the units of the observation."""
         return self.noise.sigma
 
+    @property
+    def clean_keys(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that are passed on without noise."""
+        return self.noise.clean_keys
+
+    @property
+    def n_noise_seedings(self) -> int:
+        """How many resets came with a seed: more than one where episodes ought to be independent means that they are not."""
+        return self._n_seedings
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is None:
-            observation, info = self.env.reset(options=options)
-            return self.observation(observation), info
-        previous = self.np_random
         observation, info = self.env.reset(seed=seed, options=options)
-        if self.np_random is previous:
-            # An environment that keeps generators of its own and leaves np_random unseeded: without this, neither would the
-            # noise be reproducible, nor may it follow the stream that the environment makes from the same seed
-            self.np_random = noise_generator(seed)
+        if seed is not None:
+            self._rng = noise_generator(seed)
+            self._n_seedings += 1
         return self.observation(observation), info
 
     def observation(self, observation: Any) -> Any:
-        return self.noise(observation, self.np_random)
+        if self._rng is None:  # made only now, so that processes that were forked before do not share it
+            self._rng = np.random.default_rng()
+        return self.noise(observation, self._rng)

@@ -18,8 +18,8 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
     Twin of :class:`sb3_camp.wrappers.NoisyObservationWrapper` for vector environments (``gym.make_vec``): fresh noise
     N(0, sigma^2 I), independent across steps and environments, on every batch of observations.
 
-    A vector environment may have no generator that it shares with its sub-environments, so the noise has a generator of its
-    own. ``reset(seed=...)`` seeds it, to a stream that differs from those of the environments.
+    The noise has a generator of its own, as its twin has. ``reset(seed=...)`` seeds it, to a stream that differs from those of
+    the environments.
 
     :param env: The vector environment to wrap (autoreset mode next-step or disabled, as for all of Gymnasium's)
     :param sigma: Standard deviation of the noise, in the units of the observation
@@ -37,13 +37,18 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         self.noise = noise
         self.single_observation_space = noise.space
         self.observation_space = batch_space(noise.space, self.num_envs)
-        self._rng = np.random.default_rng()
+        self._rng: np.random.Generator | None = None
         self._last: Any = None
 
     @property
     def sigma(self) -> float:
         """Standard deviation of the noise, in the units of the observation."""
         return self.noise.sigma
+
+    @property
+    def clean_keys(self) -> tuple[str, ...]:
+        """Entries of a Dict observation that are passed on without noise."""
+        return self.noise.clean_keys
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -66,6 +71,8 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         return noisy, infos
 
     def observations(self, observations: Any) -> Any:
+        if self._rng is None:  # made only now, so that processes that were forked before do not share it
+            self._rng = np.random.default_rng()
         self._last = self.noise(observations, self._rng)
         return self._last
 

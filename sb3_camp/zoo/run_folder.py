@@ -3,69 +3,63 @@
 import ast
 import math
 import re
+import reprlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import yaml
 
 from sb3_camp.errors import InputError
+from sb3_camp.zoo.zoo_yaml import named_in, read_zoo_yaml
 
 NOISE_WRAPPER = "NoisyObservationWrapper"
+_WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper")
+# What the environment and its noise depend on. What else the files hold is the training's business.
+_USED_KEYS = (*_WRAPPER_KEYS, "frame_stack", "normalize", "env_kwargs", "eval_env_kwargs", "env", "algo")
 
 
-class ZooLoader(yaml.SafeLoader):
+def wrapper_entries(settings: Mapping[str, Any], where: Path) -> list[tuple[str, Any]]:
     """
-    A YAML loader for the files that the zoo dumps: plain data, ``OrderedDict`` and ``tuple``, nothing else.
-
-    The zoo's own loader builds any Python object that a file names, so a run folder from elsewhere could run any code.
+    :param settings: hyperparameters of the zoo
+    :param where: their file, for the message
+    :return: full class name and keyword arguments of each wrapper, the innermost first
+    :raises InputError: if an entry is neither a name nor one name with arguments
     """
-
-    def construct_ordered_dict(self, node: yaml.Node) -> dict:
-        # The zoo's dump: a call of OrderedDict with one argument, the list of its [key, value] pairs
-        arguments = self.construct_sequence(node, deep=True) if isinstance(node, yaml.SequenceNode) else []
-        try:
-            (pairs,) = arguments
-            return dict(pairs)
-        except (TypeError, ValueError):
-            raise InputError(f"{self.name}, line {node.start_mark.line + 1}: not a list of key and value pairs") from None
-
-    def construct_tuple(self, node: yaml.Node) -> tuple:
-        return tuple(self.construct_sequence(node, deep=True))
-
-    def refuse(self, node: yaml.Node) -> None:
-        tag = node.tag.replace("tag:yaml.org,2002:", "!!")
-        raise InputError(
-            f"{self.name}, line {node.start_mark.line + 1}: the tag {tag} asks for more than plain data, it was not executed"
-        )
+    wrappers = []
+    for key in _WRAPPER_KEYS:
+        entries = settings.get(key)
+        for entry in entries if isinstance(entries, list) else [] if entries is None else [entries]:
+            ((name, kwargs),) = entry.items() if isinstance(entry, dict) and len(entry) == 1 else [(entry, {})]
+            if not isinstance(name, str):
+                text = reprlib.repr(entry)
+                raise InputError(f"{where}: {key}: {text} is neither a wrapper's name nor one name with arguments")
+            wrappers.append((name, kwargs))
+    return wrappers
 
 
-ZooLoader.add_constructor("tag:yaml.org,2002:python/object/apply:collections.OrderedDict", ZooLoader.construct_ordered_dict)
-ZooLoader.add_constructor("tag:yaml.org,2002:python/tuple", ZooLoader.construct_tuple)
-ZooLoader.add_constructor(None, ZooLoader.refuse)
-
-
-def read_zoo_yaml(path: Path) -> dict[str, Any]:
+def noise_clean_keys(settings: Mapping[str, Any], where: Path) -> list[str] | None:
     """
-    Read ``config.yml`` or ``args.yml`` of a run folder without executing anything.
-
-    :param path: the file
-    :return: its mapping
-    :raises InputError: if the file cannot be read, is not a mapping or has a tag that is neither OrderedDict nor tuple
+    :param settings: hyperparameters of the zoo
+    :param where: their file, for the message
+    :return: the entries of a Dict observation that the smoothing noise passes on without noise, sorted; None if no wrapper is a
+        smoothing noise
+    :raises InputError: if ``clean_keys`` is not a list of texts
     """
-    try:
-        with open(path, encoding="utf-8") as file:
-            content = yaml.load(file, Loader=ZooLoader)
-    except InputError:
-        raise
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise InputError(f"{path}: cannot be read as YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a mapping of names to values")
-    return content
+    found: list[str] | None = None
+    for name, kwargs in wrapper_entries(settings, where):
+        if _is_our_noise(name):
+            keys = kwargs.get("clean_keys", ()) if isinstance(kwargs, Mapping) else ()
+            if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+                raise InputError(f"{where}: clean_keys of {NOISE_WRAPPER} must be a list of texts, not {reprlib.repr(keys)}")
+            found = sorted({*(found or ()), *keys})
+    return found
+
+
+def _is_our_noise(name: str) -> bool:
+    return name.startswith("sb3_camp.") and name.split(".")[-1] == NOISE_WRAPPER
 
 
 @dataclass(frozen=True)
@@ -114,6 +108,13 @@ class RunFolder:
         run = cls(path, args["env"].split(":")[-1], args["algo"], read_zoo_yaml(settings[0] / "config.yml"), args)
         if run.config_file.parent != settings[0]:
             raise InputError(f"{settings[0] / 'args.yml'}: belongs to a run on {run.env_id}, not to this folder")
+        for name, content in (("args.yml", args), ("config.yml", run.config)):
+            for key in _USED_KEYS:
+                if (python := named_in(content.get(key))) is not None:
+                    raise InputError(
+                        f"{settings[0] / name}: {key} refers to the Python object {python.name}, so it does not tell what the "
+                        "environment is"
+                    )
         return run
 
     @classmethod
@@ -164,11 +165,11 @@ class RunFolder:
         :raises InputError: if there are two noises, the noise comes after a frame stack or before a normaliser of the
             observations, something shows the clean state, or the noise does not reach the evaluation environment
         """
-        wrappers = [*self._wrappers("env_wrapper"), *self._wrappers("vec_env_wrapper")]
+        entries = wrapper_entries(self.config, self.config_file)
         noises = [
             (position, self._sigma_value(kwargs, f"{NOISE_WRAPPER} in env_wrapper"))
-            for position, (name, kwargs) in enumerate(wrappers)
-            if name == NOISE_WRAPPER
+            for position, (name, kwargs) in enumerate(entries)
+            if _is_our_noise(name)
         ]
         noises.append((-1, self._task_sigma(evaluation)))  # inside of every wrapper
         noises = [(position, sigma) for position, sigma in noises if sigma > 0]
@@ -180,6 +181,7 @@ class RunFolder:
                 f"{self.config_file}: {len(noises)} smoothing noises on top of each other (sigma {values}): use one"
             )
         position, sigma = noises[0]
+        wrappers = [(name.split(".")[-1], kwargs) for name, kwargs in entries]
         inner, outer = wrappers[: max(position, 0)], wrappers[position + 1 :]
         for name, _ in inner:
             if "FrameStack" in name or "HistoryWrapper" in name:
@@ -198,26 +200,24 @@ class RunFolder:
             )
         return sigma
 
-    def _wrappers(self, key: str) -> Iterator[tuple[str, Any]]:
-        """Class names and keyword arguments of the wrappers under a key of the config, the innermost first."""
-        entries = self.config.get(key)
-        if entries is None:
-            return
-        for entry in entries if isinstance(entries, list) else [entries]:
-            if isinstance(entry, dict) and len(entry) == 1:
-                ((name, kwargs),) = entry.items()
-            else:
-                name, kwargs = entry, {}
-            if not isinstance(name, str):
-                raise InputError(
-                    f"{self.config_file}: {key}: {entry!r} is neither a wrapper's name nor one name with arguments"
-                )
-            yield name.split(".")[-1], kwargs
+    def clean_keys(self) -> list[str] | None:
+        """
+        :return: see :func:`noise_clean_keys`
+        """
+        return noise_clean_keys(self.config, self.config_file)
+
+    def foreign_noise(self) -> str | None:
+        """
+        :return: full name of a wrapper that is called as ours but is of another package, None if there is none
+        """
+        names = [name for name, _ in wrapper_entries(self.config, self.config_file)]
+        return next((name for name in names if name.split(".")[-1] == NOISE_WRAPPER and not _is_our_noise(name)), None)
 
     def _sigma_value(self, kwargs: Any, where: str) -> float:
         sigma = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
-        if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not math.isfinite(sigma) or sigma < 0:
-            raise InputError(f"{self.config_file}: the sigma of {where} must be a number that is at least 0, not {sigma!r}")
+        if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma < math.inf:
+            text = reprlib.repr(sigma)
+            raise InputError(f"{self.config_file}: the sigma of {where} must be a number that is at least 0, not {text}")
         return float(sigma)
 
     def _task_sigma(self, evaluation: bool) -> float:
@@ -230,7 +230,8 @@ class RunFolder:
         played = (self.config.get("env_kwargs") if arguments is None else arguments) or {}
         kwargs = (self.args.get("eval_env_kwargs") or arguments or {}) if evaluation else played
         if not (isinstance(played, Mapping) and isinstance(kwargs, Mapping)):
-            raise InputError(f"{self.config_file}: env_kwargs is not a mapping of names to values: {played!r}, {kwargs!r}")
+            texts = f"{reprlib.repr(played)}, {reprlib.repr(kwargs)}"
+            raise InputError(f"{self.config_file}: env_kwargs is not a mapping of names to values: {texts}")
         if "sigma" in kwargs:
             return self._sigma_value(kwargs, "env_kwargs")
         if evaluation and "sigma" in played:
