@@ -1,9 +1,14 @@
 """How the commands of the package end: bad input is one line and status 2, an interruption status 130."""
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
 
 from sb3_camp.errors import InputError
+
+_BROKEN_PIPE = 128 + 13
+"""What a shell reports for a program that SIGPIPE has ended."""
 
 
 def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -> int:
@@ -13,11 +18,25 @@ def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -
     :param name: Name of the command, in front of its messages
     :param command: What to run
     :param interrupted: What to tell a user who pressed Ctrl-C
-    :return: 0; 2 for input that cannot be used, with one line on stderr; 130 if interrupted. Any other exception is a bug and
-        passes through with its traceback.
+    :return: 0; 2 for input that cannot be used, with one line on stderr; 130 if interrupted; 141, in silence, if nobody reads
+        the output any more (``| head``). Any other exception is a bug and passes through with its traceback.
     """
     try:
+        status = _status(name, command, interrupted)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Python flushes once more when it ends, and would complain
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+
+
+def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
+    try:
         command()
+    except BrokenPipeError:
+        raise
     except (InputError, OSError) as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

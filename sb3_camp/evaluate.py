@@ -8,6 +8,7 @@ all that ``python -m sb3_camp.certify`` needs to know.
 import argparse
 import contextlib
 import importlib
+import json
 import shlex
 import sys
 import time
@@ -31,8 +32,8 @@ from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.chunks import Chunk, plan_chunks
-from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.evaluation.episodes import play_episodes
+from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.episodes import Episodes, play_episodes
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.results import (
     Settings,
@@ -118,20 +119,16 @@ class _Evaluation:
     model_path: Path
     environment: EvaluationEnv
     settings: Settings
+    chunks: list[Chunk]
     q_gaps: QGaps | None = None
 
     @contextlib.contextmanager
     def env(self) -> Iterator[VecEnv]:
-        env = self.environment.build(int(self.settings["n_envs"]))
-        try:
+        with self.environment.opened(int(self.settings["n_envs"])) as env:
             check_spaces(self.model, env, self.model_path)
             yield env
-        finally:
-            # Ctrl-C reaches the worker processes too, and those that have gone cannot be told to close
-            with contextlib.suppress(EOFError, OSError):
-                env.close()
 
-    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[], object]) -> tuple[np.ndarray, np.ndarray]:
+    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[], object]) -> Episodes:
         return play_episodes(
             self.model,
             env,
@@ -146,23 +143,32 @@ class _Evaluation:
 def _evaluate(args: argparse.Namespace) -> None:
     _check_numbers(args)
     for package in args.gym_packages:
-        _import(package)
+        _import(package, "--gym-packages")
+    package, _, env_id = args.env.gym_id.rpartition(":")
+    if package:  # that registers the env, as Gymnasium writes it
+        _import(package, "--env")
+        args.env = EnvironmentName(env_id)
     if args.num_threads > 0:
         th.set_num_threads(args.num_threads)
     model_path = _model_path(args)
-    environment, sigma = _environment(args, model_path)
+    environment, noise = _environment(args, model_path)
     model = load_checkpoint(model_path, ALGOS[args.algo], args.device)
+    n_envs = min(args.n_envs, args.n_episodes)
+    chunks = plan_chunks(args.n_episodes, n_envs, args.seed)
     settings: Settings = {
         "model_sha256": sha256(model_path),
         "algo": args.algo,
         "env_id": environment.env_id,
         "env_kwargs": as_json(environment.env_kwargs),
         "env_wrappers": as_json(environment.wrappers),
-        "sigma": sigma,
+        "sigma": noise.sigma,
+        "clean_keys": json.dumps(noise.clean_keys),
         "seed": args.seed,
+        "first_env_seed": chunks[0].seed,
+        "last_env_seed": chunks[-1].seed + n_envs - 1,
         "deterministic": not args.stochastic,
         "n_episodes": args.n_episodes,
-        "n_envs": min(args.n_envs, args.n_episodes),
+        "n_envs": n_envs,
         "device": str(model.device),
     }
     q_gaps = None
@@ -170,22 +176,25 @@ def _evaluate(args: argparse.Namespace) -> None:
         q_gaps = QGaps(model.policy)
         settings["q_gap"] = True
     file = (args.output or model_path.parent / "certification") / "evaluations.npz"
-    print(f"Evaluating {model_path} with sigma {sigma:g}, {'stochastic' if args.stochastic else 'deterministic'} actions")
+    actions = "stochastic" if args.stochastic else "deterministic"
+    print(f"Evaluating {model_path} with sigma {noise.sigma:g}, {actions} actions")
+    if noise.clean_keys:
+        print(f"Without noise, so a certificate will assume that no adversary touches it: {', '.join(noise.clean_keys)}")
     hide_progress = not (args.progress or sys.stderr.isatty())
-    _play_and_write(_Evaluation(model, model_path, environment, settings, q_gaps), file, args.resume, hide_progress)
+    _play_and_write(_Evaluation(model, model_path, environment, settings, chunks, q_gaps), file, args.resume, hide_progress)
     print(f"Certify it: python -m sb3_camp.certify {shlex.quote(str(file))}")
 
 
 def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_progress: bool) -> None:
-    settings, q_gaps = evaluation.settings, evaluation.q_gaps
+    settings, chunks, q_gaps = evaluation.settings, evaluation.chunks, evaluation.q_gaps
     n_episodes = int(settings["n_episodes"])
     partial = file.with_name("evaluations.partial.npz")
-    returns, lengths, n_played_chunks = np.empty(0), np.empty(0, dtype=np.int64), 0
+    episodes, n_played_chunks = Episodes(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)), 0
     if resume and partial.exists():
-        returns, lengths, n_played_chunks = read_partial(partial, settings)
+        episodes, n_played_chunks = read_partial(partial, settings, chunks)
         if q_gaps is not None:
             q_gaps.extend(read_more(partial, "q_gaps"))
-        print(f"Resuming after {returns.size} of {n_episodes} episodes")
+        print(f"Resuming after {episodes.returns.size} of {n_episodes} episodes")
     elif resume and file.exists():
         print(f"Nothing to resume: {file} has all {check_finished(file, settings)} episodes")
         return
@@ -195,30 +204,29 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         print(f"Replacing the evaluation in {file}")
 
     start, n_steps = time.perf_counter(), 0
-    chunks = plan_chunks(n_episodes, int(settings["n_envs"]), int(settings["seed"]))
     with (
         evaluation.env() as env,
-        tqdm(total=n_episodes, initial=returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
+        tqdm(total=n_episodes, initial=episodes.returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
     ):
         for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
-            more_returns, more_lengths = evaluation.play(env, chunk, bar.update)
-            returns, lengths = np.concatenate([returns, more_returns]), np.concatenate([lengths, more_lengths])
-            n_steps += int(more_lengths.sum())
+            new = evaluation.play(env, chunk, bar.update)
+            episodes = Episodes(*(np.concatenate(pair) for pair in zip(episodes, new, strict=True)))
+            n_steps += int(new.lengths.sum())
             more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
-            write_partial(partial, settings, returns, lengths, n_chunks, **more)
+            write_partial(partial, settings, episodes, n_chunks, **more)
     speed = n_steps / (time.perf_counter() - start)
     statistics = {} if q_gaps is None else q_gap_statistics(q_gaps.values())
     write_evaluation(
         file,
         settings,
-        returns,
-        lengths,
+        episodes,
         timesteps=evaluation.model.num_timesteps,
         model=str(evaluation.model_path),
         versions=as_json(_versions()),
         **statistics,
     )
     partial.unlink()
+    returns = episodes.returns
     print(f"Return: {returns.mean():.2f} +/- {returns.std():.2f} over {returns.size} episodes ({speed:.0f} steps/s)")
     if q_gaps is not None:
         _report_q_gap(statistics)
@@ -245,11 +253,11 @@ def _check_numbers(args: argparse.Namespace) -> None:
         raise InputError(f"--hyperparams takes {', '.join(_WRAPPER_KEYS)}, not {', '.join(unknown)}")
 
 
-def _import(package: str) -> None:
+def _import(package: str, option: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError as error:
-        raise InputError(f"--gym-packages: cannot import {package}: {error}") from error
+        raise InputError(f"{option}: cannot import {package}: {error}") from error
 
 
 def _model_path(args: argparse.Namespace) -> Path:
@@ -273,12 +281,12 @@ def _model_path(args: argparse.Namespace) -> Path:
     return Path(path)
 
 
-def _environment(args: argparse.Namespace, model_path: Path) -> tuple[EvaluationEnv, float]:
-    """The environment that the model was trained in, with one smoothing noise, and its sigma."""
+def _environment(args: argparse.Namespace, model_path: Path) -> tuple[EvaluationEnv, SmoothingNoise]:
+    """The environment that the model was trained in, with one smoothing noise, and that noise."""
     run = None
     if args.model is None or RunFolder.is_run_folder(model_path.parent):
         run = RunFolder.read(model_path.parent)
-        if run.env_id != args.env.gym_id.split(":")[-1]:
+        if run.env_id != args.env.gym_id:
             raise InputError(f"{run.path} is a run on {run.env_id}, not on {args.env.gym_id}: check --env")
         if args.hyperparams:
             raise InputError(f"--hyperparams is for --model PATH, the wrappers of this run are in {run.config_file}")
@@ -289,27 +297,27 @@ def _environment(args: argparse.Namespace, model_path: Path) -> tuple[Evaluation
         wrappers={key: settings[key] for key in _WRAPPER_KEYS if settings.get(key)},
         vec_env=args.vec_env,
     )
-    sigma = environment.smoothing_sigma()
-    if sigma is None:
+    noise = environment.smoothing_noise()
+    if noise is None:
         if args.sigma is None:
             raise InputError(
                 f"{args.env.gym_id} has no smoothing noise on its observations, so there is nothing to certify: give --sigma"
             )
         environment = environment.with_noise(args.sigma)
-        sigma = environment.smoothing_sigma()
-    assert sigma is not None
-    if sigma == 0:
+        noise = environment.smoothing_noise()
+    assert noise is not None
+    if noise.sigma == 0:
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
-    if args.sigma is not None and args.sigma != sigma:
+    if args.sigma is not None and args.sigma != noise.sigma:
         raise InputError(
-            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {sigma:g}: leave it out "
+            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out "
             f"(tasks of this package take another sigma by --env-kwargs sigma:{args.sigma:g})"
         )
     if run is not None:
         # What a live environment does not show: a normalizer that the zoo puts around it
         played = {**run.config, "env_wrapper": environment.wrappers.get("env_wrapper")}
         replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs}).smoothing_sigma()
-    return environment, sigma
+    return environment, noise
 
 
 def _env_kwargs(args: argparse.Namespace, run: RunFolder | None) -> dict[str, Any]:

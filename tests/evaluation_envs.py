@@ -1,9 +1,11 @@
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+from sb3_camp.evaluation import EpisodeRecorder
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 
@@ -22,8 +24,7 @@ def noisy_cartpoles(n_envs, vec_env_cls=DummyVecEnv):
     return make_vec_env(
         "CartPole-v1",
         n_envs,
-        wrapper_class=NoisyObservationWrapper,
-        wrapper_kwargs={"sigma": 0.2},
+        wrapper_class=lambda env: NoisyObservationWrapper(EpisodeRecorder(env), 0.2),
         vec_env_cls=vec_env_cls,
         vec_env_kwargs={"start_method": "fork"} if vec_env_cls is SubprocVecEnv else None,
     )
@@ -51,3 +52,65 @@ class TwoLivesEnv(gym.Env):
     def step(self, action):
         self.t += 1
         return np.zeros(1, np.float32), float(self.game), self.t == 3, False, {}
+
+
+class FixedLevel(gym.Wrapper):
+    """Resets the env inside to the same level each time, by the same seed."""
+
+    def reset(self, *, seed=None, options=None):
+        return self.env.reset(seed=7, options=options)
+
+
+class FixedLevelCartPole(CartPoleEnv):
+    """Seeds itself anew at each reset."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=7, options=options)
+
+
+class CountedEnv(gym.Env):
+    """Keeps account of its own rewards, which are multiples of 0.1 of either sign; it succeeds at times, ends at times."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        self.rewards = []
+        self.closed = []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.closed.append(self.rewards)
+        self.rewards = []
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.rewards.append(float(self.np_random.integers(-9, 10)) * 0.1)
+        info = {"is_success": bool(self.np_random.random() < 0.1)}
+        return np.zeros(1, np.float32), self.rewards[-1], bool(self.np_random.random() < 0.05), False, info
+
+
+class TwoSignalsEnv(CountedEnv):
+    """Observes a signal and a mode, a Dict."""
+
+    observation_space = spaces.Dict(signal=spaces.Box(-1, 1, (2,), np.float32), mode=spaces.Box(0, 1, (1,), np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"signal": np.zeros(2, np.float32), "mode": np.ones(1, np.float32)}, {}
+
+    def step(self, action):
+        _, reward, terminated, truncated, info = super().step(action)
+        return {"signal": np.zeros(2, np.float32), "mode": np.ones(1, np.float32)}, reward, terminated, truncated, info
+
+
+class DyingEnv(CountedEnv):
+    """Takes its process with it at the first step."""
+
+    def step(self, action):
+        raise SystemExit(3)
+
+
+gym.register("tests/Counted-v0", CountedEnv, disable_env_checker=True)
+gym.register("tests/TwoSignals-v0", TwoSignalsEnv, disable_env_checker=True)
+gym.register("tests/Dying-v0", DyingEnv, disable_env_checker=True)

@@ -108,6 +108,25 @@ def test_model_inside_a_run_folder_is_evaluated_like_the_run(zoo, monkeypatch):
     np.testing.assert_array_equal(by_model["results"], by_run["results"])
 
 
+def test_package_in_front_of_the_environment_is_imported_and_the_run_found(zoo, tmp_path, monkeypatch, capsys):
+    (tmp_path / "their_envs.py").write_text(
+        "import gymnasium\ngymnasium.register('Their-v0', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(zoo)
+    assert evaluate("-n", 3, "-o", tmp_path, env="their_envs:CartPole-v1") == 0
+    assert "their_envs" in sys.modules
+    assert str(read(tmp_path / "evaluations.npz")["env_id"]) == "CartPole-v1"
+    model = zoo / "logs" / "dqn" / "CartPole-v1_1" / "CartPole-v1.zip"
+    shutil.copy(model, tmp_path / "model.zip")
+    common = ("-n", 3, "--sigma", 0.2, "--model", tmp_path / "model.zip", "-o", tmp_path, "--n-envs", 1)
+    assert evaluate(*common, "--env-kwargs", "sutton_barto_reward:True", env="their_envs:Their-v0") == 0
+    content = read(tmp_path / "evaluations.npz")
+    assert str(content["env_id"]) == "Their-v0" and set(content["results"][0]) == {-1.0}
+    assert evaluate("-n", 3, env="no_such_package:CartPole-v1") == 2
+    assert "--env: cannot import no_such_package" in error_line(capsys)
+
+
 def test_normalizer_around_the_noise_is_an_error(config_file, capsys):
     config = yaml.unsafe_load(config_file.read_text())
     for normalize, status in ((True, 2), ("dict(norm_obs=True, norm_reward=False)", 2), ("dict(norm_obs=False)", 0)):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch as th
 from constant_env import ConstantEnv
+from evaluation_envs import FixedLevel
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from rl_zoo3.utils import get_wrapper_class
@@ -61,6 +62,48 @@ def test_noise_is_fresh_at_every_reset():
     assert abs(noise.std() / 0.3 - 1) < 0.03
     assert abs(np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1]) < 0.05
     assert len(np.unique(noise, axis=0)) == 2000
+
+
+class SelfReseeding(ConstantEnv):
+    """Seeds its generator anew at each reset, as environments with fixed levels do."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=7, options=options)
+
+
+@pytest.mark.parametrize(
+    "make", [SelfReseeding, lambda *arguments: FixedLevel(ConstantEnv(*arguments))], ids=["itself", "wrapper-inside"]
+)
+def test_noise_does_not_repeat_where_the_environment_is_seeded_anew_at_each_reset(make):
+    space = spaces.Box(-1, 1, (64,), np.float32)
+    env = NoisyObservationWrapper(make(space, np.zeros(64, np.float32)), 0.3)
+    starts = [env.reset(seed=3)[0]]
+    for _ in range(199):
+        env.step(0)
+        starts.append(env.reset()[0])
+    noise = np.array(starts)
+    assert len(np.unique(noise, axis=0)) == 200
+    assert abs(np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1]) < 0.05
+    np.testing.assert_array_equal(env.reset(seed=3)[0], starts[0])
+    assert env.n_noise_seedings == 2
+
+
+def test_noise_neither_draws_from_the_generator_of_the_environment_nor_replaces_it():
+    env = NoisyObservationWrapper(gym.make("CartPole-v1"), 0.3)
+    clean = gym.make("CartPole-v1")
+    for seed in (5, None, None):
+        env.reset(seed=seed)
+        clean.reset(seed=seed)
+        np.testing.assert_array_equal(env.unwrapped.state, clean.unwrapped.state)
+    noise = constant_vector_env(1.0).reset(seed=5)[0] - 0.5
+    assert np.abs(noise - np.random.default_rng(5).standard_normal(4, dtype=np.float32)).min() > 1e-4
+
+
+def test_without_a_seed_wrappers_do_not_share_their_noise_even_if_copied_before_use():
+    env = constant_vector_env()
+    wrappers = [env, copy.deepcopy(env), pickle.loads(pickle.dumps(env)), constant_vector_env()]
+    assert len(np.unique([wrapper.reset()[0] for wrapper in wrappers], axis=0)) == 4
+    assert env.n_noise_seedings == 0
 
 
 def test_sigma_zero_leaves_the_values():

@@ -130,8 +130,8 @@ def test_interrupted_and_resumed_gives_the_statistics_of_uninterrupted(dqn_file,
     arguments = ("-n", 120, "--n-envs", 2, "--q-gap")
     assert evaluate(dqn_file, tmp_path / "whole", *arguments) == 0
 
-    def write_and_interrupt(path, settings, returns, lengths, n_chunks, **more):
-        write_partial(path, settings, returns, lengths, n_chunks, **more)
+    def write_and_interrupt(path, settings, episodes, n_chunks, **more):
+        write_partial(path, settings, episodes, n_chunks, **more)
         if n_chunks == 2:
             raise KeyboardInterrupt
 

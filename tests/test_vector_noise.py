@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from constant_env import ConstantEnv
+from evaluation_envs import FixedLevel
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
@@ -89,6 +90,14 @@ def test_without_a_seed_two_wrappers_differ():
     )
     # one env without a seed: the others may have theirs
     NoisyObservationWrapper(constant_envs(), 1.0).reset(seed=[1, None, 3])
+
+
+def test_noise_does_not_repeat_where_the_environments_are_seeded_anew_at_each_reset():
+    envs = SyncVectorEnv([lambda: FixedLevel(ConstantEnv(VECTOR, np.zeros(4, np.float32)))] * 8)
+    noisy = NoisyObservationWrapper(envs, 0.3)
+    noise = np.array([noisy.reset(seed=3)[0], *(noisy.reset()[0] for _ in range(199))])
+    assert len(np.unique(noise.reshape(-1, 4), axis=0)) == 200 * 8
+    assert abs(np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1]) < 0.05
 
 
 def test_images_are_rounded_and_clipped():

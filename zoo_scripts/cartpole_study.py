@@ -2,12 +2,13 @@
 CAMP beside the Gaussian baseline on CartPole-v0 at sigma = 0.4: several seeds, best and last checkpoint, certified returns.
 
 Trains with the stock zoo command, evaluates each checkpoint on fresh episodes and writes one csv row per checkpoint. Runs two
-pipelines side by side. A run that is already there is not trained again, so an interrupted study can be continued.
+pipelines side by side. What is finished already is not done again, so an interrupted study can be continued.
 """
 
 import argparse
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def main() -> None:
 
     agents = [(algo, seed) for seed in args.seeds for algo in args.algos]
     missing = [agent for agent in agents if not (run_folder(folder, *agent) / f"{ENV}.zip").is_file()]
+    for agent in missing:
+        shutil.rmtree(run_folder(folder, *agent), ignore_errors=True)  # of a training that was interrupted
     for pair in in_pairs(missing):
         trainings = [
             Step(
@@ -48,7 +51,7 @@ def main() -> None:
             Step(
                 f"{algo} seed {seed} {which}",
                 f"-m sb3_camp.evaluate --algo {algo} --env {ENV} -f {folder}/seed{seed} --exp-id 1 -n {args.n_episodes} "
-                f"--seed {seed} --num-threads 1 -P -o {results(folder, algo, seed, which)} "
+                f"--seed {seed} --num-threads 1 -P --resume -o {results(folder, algo, seed, which)} "
                 f"{'--load-best' if which == 'best' else ''}".split(),
                 folder / f"evaluate_{algo}_{seed}_{which}.log",
             )

@@ -1,5 +1,6 @@
 """The environment of an evaluation: built as the zoo's ``enjoy`` builds it, with exactly one smoothing noise."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -66,6 +67,28 @@ class EvaluationEnv:
             raise InputError("vec_env_wrapper: VecNormalize normalizes the noisy observations: take it out")
         n_stack = self.wrappers.get("frame_stack") or 0
         return VecFrameStack(env, n_stack) if n_stack > 0 else env
+
+    @contextlib.contextmanager
+    def opened(self, n_envs: int) -> Iterator[VecEnv]:
+        """
+        :param n_envs: Number of envs
+        :return: A context with the vectorized environment, closed at its end
+        :raises InputError: if it cannot be built, or if a worker process dies
+        """
+        try:
+            env = self.build(n_envs)
+            try:
+                yield env
+            finally:
+                # Ctrl-C reaches the worker processes too, and those that have gone cannot be told to close
+                with contextlib.suppress(EOFError, OSError):
+                    env.close()
+        except (EOFError, ConnectionError) as error:
+            if self.vec_env != "subproc":
+                raise
+            raise InputError(
+                "a worker process of --vec-env subproc has ended, its message is above: --vec-env dummy needs no workers"
+            ) from error
 
     def with_noise(self, sigma: float) -> "EvaluationEnv":
         """

@@ -1,6 +1,7 @@
 """Exactly N independent episodes of one fixed policy."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
 
 class Episodes(NamedTuple):
     """
-    :param returns: Sums of the raw rewards, float64, shape (n,)
+    :param returns: Sums of the raw rewards, float64 rounded to 12 digits, shape (n,)
     :param lengths: Numbers of raw steps, int64, shape (n,)
     :param min_rewards: Lowest raw reward of a single step in each, float64, shape (n,)
     """
@@ -52,8 +53,8 @@ def play_episodes(
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
         them is as unbiased as the whole
-    :raises InputError: if an env has no recorder, if a wrapper keeps resets or seeds from the env, or seeds the smoothing noise
-        again at a later reset
+    :raises InputError: if an env has no recorder, if a wrapper keeps resets from the env or seeds from the smoothing noise, or
+        seeds the noise again at a later reset
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in quotas]
@@ -86,9 +87,10 @@ def play_episodes(
                     on_episode()
     seedings.check_end()
     turns = [episodes[k] for k in range(max(quotas)) for episodes in played if k < len(episodes)]
-    returns, lengths, min_rewards = zip(*turns, strict=True)
     return Episodes(
-        np.array(returns, dtype=np.float64), np.array(lengths, dtype=np.int64), np.array(min_rewards, dtype=np.float64)
+        np.array([episode.rounded_return() for episode in turns], dtype=np.float64),
+        np.array([episode.length for episode in turns], dtype=np.int64),
+        np.array([episode.min_reward for episode in turns], dtype=np.float64),
     )
 
 
@@ -98,8 +100,8 @@ class _EpisodeEnds:
     def __init__(self, env: VecEnv) -> None:
         if not all(env.env_is_wrapped(EpisodeRecorder)):
             raise InputError(
-                "the rewards are counted by an EpisodeRecorder: build the envs with EvaluationEnv, or wrap each in one, directly "
-                "outside of its Monitor"
+                "the rewards are counted by an EpisodeRecorder: build the envs with EvaluationEnv, or wrap each in one, "
+                "directly outside of its Monitor"
             )
         self._env = env
         self._has_lives = env.has_attr("was_real_done")
@@ -127,17 +129,12 @@ class _EpisodeEnds:
             return None
         if N_CLOSED not in info and len(closed) > 1:
             raise InputError(
-                "a wrapper replaces the info of the env, and the env was reset more than once, so it is unknown which steps the "
-                "last episode had: the wrapper must pass on the entries of info"
+                "a wrapper replaces the info of the env, and the env was reset more than once, so it is unknown which steps "
+                "the last episode had: the wrapper must pass on the entries of info"
             )
         # More than one where a wrapper resets the env within an episode of its own. Those after it were begun by the reset and
         # thrown away by it: no-ops at which the game was over, say
-        parts = closed[: n_before + 1]
-        return Episode(
-            sum(part.total_reward for part in parts),
-            sum(part.length for part in parts),
-            min(part.min_reward for part in parts),
-        )
+        return reduce(Episode.followed_by, closed[: n_before + 1])
 
     @staticmethod
     def _refuse_continuation() -> None:
@@ -159,16 +156,16 @@ class _Seedings:
         before, self._counts = self._counts, self._current()
         if any(count == previous for count, previous in zip(self._counts, before, strict=True)):
             raise InputError(
-                "a wrapper outside of the smoothing noise does not pass on the seed of reset, so the noise cannot be reproduced: "
-                "put the noise outside of it"
+                "a wrapper outside of the smoothing noise does not pass on the seed of reset, so the noise cannot be "
+                "reproduced: put the noise outside of it (in env_wrapper: after it)"
             )
 
     def check_end(self) -> None:
         """Call it after the last step."""
         if self._current() != self._counts:
             raise InputError(
-                "a wrapper outside of the smoothing noise seeds it again at later resets, so episodes may repeat the same noise "
-                "and are not independent: put the noise outside of it (in env_wrapper: after it)"
+                "a wrapper outside of the smoothing noise seeds it again at later resets, so episodes may repeat the same "
+                "noise and are not independent: put the noise outside of it (in env_wrapper: after it)"
             )
 
     def _current(self) -> list[int]:

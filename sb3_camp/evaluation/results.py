@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from sb3_camp.certification.episode_logs import EVALUATION_FORMAT, PARTIAL_EVALUATION_FORMAT
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.chunks import Chunk
+from sb3_camp.evaluation.episodes import Episodes
 
 Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
@@ -18,51 +21,65 @@ Settings = dict[str, "str | int | float | bool"]
 _SWITCHES = ("q_gap",)
 
 
-def write_evaluation(path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, **facts: Any) -> None:
+def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts: Any) -> None:
     """
     Write the finished evaluation, whole or not at all: ``timesteps`` (1,), ``results`` (1, n) and ``ep_lengths`` (1, n) as in
-    the zoo's logs, and one entry for each setting and fact. It holds nothing pickled.
+    the zoo's logs, ``min_reward``, the lowest raw reward of any single step, and one entry for each setting and fact. It holds
+    nothing pickled.
 
     :param path: The file, replaced if it exists
     :param settings: Settings of the evaluation
-    :param returns: Returns of the episodes, shape (n,)
-    :param lengths: Lengths of the episodes in steps, shape (n,)
+    :param episodes: Its n episodes
     :param facts: Further entries, among them ``timesteps``, the steps that the model was trained for
     """
     facts["timesteps"] = np.array([facts["timesteps"]], dtype=np.int64)
-    _write(path, format=EVALUATION_FORMAT, results=returns[np.newaxis], ep_lengths=lengths[np.newaxis], **settings, **facts)
+    _write(
+        path,
+        format=EVALUATION_FORMAT,
+        results=episodes.returns[np.newaxis],
+        ep_lengths=episodes.lengths[np.newaxis],
+        min_reward=float(episodes.min_rewards.min()),
+        **settings,
+        **facts,
+    )
 
 
-def write_partial(
-    path: Path, settings: Settings, returns: np.ndarray, lengths: np.ndarray, n_chunks: int, **more: np.ndarray
-) -> None:
+def write_partial(path: Path, settings: Settings, episodes: Episodes, n_chunks: int, **more: np.ndarray) -> None:
     """Keep the episodes of the first ``n_chunks`` chunks and more arrays, see :func:`read_partial` and :func:`read_more`."""
-    _write(path, format=PARTIAL_EVALUATION_FORMAT, returns=returns, lengths=lengths, n_chunks=n_chunks, **settings, **more)
+    entries = {**settings, **episodes._asdict(), **more}
+    _write(path, format=PARTIAL_EVALUATION_FORMAT, n_chunks=n_chunks, **entries)
 
 
-def read_partial(path: Path, settings: Settings) -> tuple[np.ndarray, np.ndarray, int]:
+def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tuple[Episodes, int]:
     """
     :param path: File of an interrupted evaluation
     :param settings: Settings of the evaluation that is to be resumed
-    :return: returns, lengths and the number of chunks that have been played
-    :raises InputError: if the file cannot be read or was made with other settings
+    :param chunks: Its chunks
+    :return: the episodes, and the number of chunks that have been played
+    :raises InputError: if the file cannot be read, was made with other settings, or does not hold the episodes of its chunks
     """
     content = _read(path)
     _check_settings(path, content, settings)
-    return content["returns"], content["lengths"], int(content["n_chunks"])
+    n_chunks = int(_entry(path, content, "n_chunks", 0, "iu"))
+    n_episodes = sum(chunk.n_episodes for chunk in chunks[:n_chunks])
+    episodes = Episodes(*(_entry(path, content, name, 1, kinds) for name, kinds in zip(Episodes._fields, "fif", strict=True)))
+    sizes = {values.size for values in episodes}
+    if not 1 <= n_chunks <= len(chunks) or sizes != {n_episodes}:
+        raise InputError(
+            f"{path}: cannot be resumed, {n_chunks} of {len(chunks)} chunks have {n_episodes} episodes, it holds "
+            f"{' or '.join(map(str, sorted(sizes)))}: leave out --resume to start over"
+        )
+    return episodes, n_chunks
 
 
 def read_more(path: Path, name: str) -> np.ndarray:
     """
     :param path: File of an interrupted evaluation
-    :param name: Name of an array that was given to :func:`write_partial`
+    :param name: Name of a float array (n,) that was given to :func:`write_partial`
     :return: the array
     :raises InputError: if the file cannot be read or lacks it
     """
-    content = _read(path)
-    if name not in content:
-        raise InputError(f"{path}: cannot be resumed, it holds no {name}: leave out --resume to start over")
-    return content[name]
+    return _entry(path, _read(path), name, 1, "f")
 
 
 def check_finished(path: Path, settings: Settings) -> int:
@@ -70,31 +87,49 @@ def check_finished(path: Path, settings: Settings) -> int:
     :param path: A finished evaluation
     :param settings: Settings of the evaluation that is to be resumed
     :return: number of episodes in the file
-    :raises InputError: if the file cannot be read or was made with other settings
+    :raises InputError: if the file cannot be read, was made with other settings or lacks episodes
     """
     content = _read(path)
     _check_settings(path, content, settings)
-    return int(content["results"].size)
+    n_episodes = _entry(path, content, "results", 2, "f").size
+    if n_episodes != settings["n_episodes"]:
+        raise InputError(
+            f"{path}: cannot be resumed, it holds {n_episodes} of {settings['n_episodes']} episodes: leave out --resume to "
+            "start over"
+        )
+    return n_episodes
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read(path: Path) -> dict[str, Any]:
     try:
+        with zipfile.ZipFile(path) as archive:  # np.load does not come to the checksums that cover the headers of the arrays
+            if (damaged := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"bad checksum of {damaged}")
         with np.load(path, allow_pickle=False) as content:
             return dict(content)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of nearly every kind, for what is damaged
         raise InputError(
             f"{path}: cannot be read ({' '.join(str(error).split())}): delete it, or leave out --resume"
         ) from error
 
 
-def _check_settings(path: Path, content: dict[str, np.ndarray], settings: Settings) -> None:
+def _check_settings(path: Path, content: dict[str, Any], settings: Settings) -> None:
     for name in (*settings, *(switch for switch in _SWITCHES if switch not in settings)):
-        stored, value = content[name].item() if name in content else None, settings.get(name)
+        entry, value = content.get(name), settings.get(name)
+        stored = entry.item() if isinstance(entry, np.ndarray) and entry.ndim == 0 else None
         if stored != value:
             raise InputError(
                 f"{path}: cannot be resumed, it was made with {name} {stored}, not {value}: give the same arguments, another "
                 "--output, or leave out --resume to start over"
             )
+
+
+def _entry(path: Path, content: dict[str, Any], name: str, n_dims: int, kinds: str) -> np.ndarray:
+    entry = content.get(name)
+    if not isinstance(entry, np.ndarray) or entry.ndim != n_dims or entry.dtype.kind not in kinds:
+        fault = f"it holds no {name}" if entry is None else f"its {name} is damaged"
+        raise InputError(f"{path}: cannot be resumed, {fault}: leave out --resume to start over")
+    return entry
 
 
 def _write(path: Path, **entries: Any) -> None:
