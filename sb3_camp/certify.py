@@ -7,9 +7,11 @@ the zoo's ``enjoy --reward-log`` or SB3's ``EvalCallback``.
 """
 
 import argparse
+import hashlib
 import math
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,18 +19,25 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from sb3_camp.certification.bands import METHODS, berk_jones_level, largest_ratio
-from sb3_camp.certification.certificate import build_certificate, write_certificate
-from sb3_camp.certification.episode_logs import EpisodeLog, read_logs
+from sb3_camp.certification.bands import METHODS
+from sb3_camp.certification.certificate import build_certificate, read_certificate, write_certificate
+from sb3_camp.certification.episode_logs import EpisodeLog, read_content
+from sb3_camp.certification.pooling import read_logs
+from sb3_camp.certification.report import print_report
+from sb3_camp.certification.shown import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.zoo.run_folder import RunFolder
 
 MONITOR_WARNING = (
     "a monitor log lacks the episode that the step limit of enjoy (-n) cut off, with several envs short episodes are "
-    "over-represented, and it does not tell whether actions were greedy or --env-kwargs changed the noise: "
-    "python -m sb3_camp.evaluate has none of these faults"
+    "over-represented, it does not tell whether actions were greedy or --env-kwargs changed the noise, and it must not be the "
+    "log of a training: python -m sb3_camp.evaluate has none of these faults"
 )
+
+# Beyond, every certified return is the lowest return
+_MOST_SIGMAS = 1e6
+_MOST_RETURNS = 10_000_000
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
     parser.add_argument("--method", choices=METHODS, default="berk-jones", help="Confidence band on the law of the return")
-    parser.add_argument("--min-return", type=float, default=0.0, help="Lowest return that any episode of the task can have")
+    parser.add_argument("--min-return", type=float, help="Lowest return that any episode of the task can have (default: 0)")
     parser.add_argument(
         "--support",
         nargs="+",
@@ -66,28 +75,54 @@ def _certify(args: argparse.Namespace) -> None:
     logs = read_logs(args.paths)
     run = _find_run(logs)
     sigma = _find_sigma(logs[0], run, args.sigma)
+    clean_keys = _find_clean_keys(logs[0], run)
+    min_return = _find_min_return(logs, args.min_return)
     support = _find_support(args, logs, run)
-    radii = sigma * np.linspace(0, 3, 121) if args.radii is None else np.unique(args.radii)
-    if not np.all(np.isfinite(radii)) or np.any(radii < 0):
-        raise InputError("--radii must be finite numbers that are at least 0")
+    folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
+    if args.output is None:
+        _keep_other_certificate(folder, logs)
     certificate = build_certificate(
         logs,
         sigma,
-        radii,
+        _find_radii(args.radii, sigma),
         alpha=args.alpha,
         method=args.method,
-        min_return=args.min_return,
+        min_return=min_return,
         support=support,
         targets=args.targets,
     )
+    certificate.update(clean_keys=clean_keys)
     if run is not None:
         certificate.update(env_id=run.env_id, algo=run.algo)
-    folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     files = write_certificate(certificate, folder)
-    if logs[0].is_monitor:
-        print(f"certify: warning: {MONITOR_WARNING}", file=sys.stderr)
-    _report(certificate, every=10 if args.radii is None else 1)
+    for warning in _warnings(logs, run, min_return_given=args.min_return is not None):
+        print(f"certify: warning: {warning}", file=sys.stderr)
+    print_report(certificate, every=10 if args.radii is None else 1)
     print("Written: " + ", ".join(str(file) for file in files))
+
+
+def _keep_other_certificate(folder: Path, logs: list[EpisodeLog]) -> None:
+    """Refuse to replace, unasked, a certificate that was made from other logs than these, or from their like elsewhere."""
+    file = folder / "certificate.json"
+    if not file.exists():
+        return
+    way_out = f"give another folder with -o, or replace it with -o {shlex.quote(str(folder))}"
+    try:
+        sources = read_certificate(file)["sources"]
+    except InputError as error:
+        raise InputError(f"{error}: {way_out}") from None
+    same = len(sources) == len(logs) and all(any(_is_source(log, source) for source in sources) for log in logs)
+    if not same:
+        names = ", ".join(source["path"] for source in sources)
+        raise InputError(f"{file}: a certificate from other logs ({names}): {way_out}")
+
+
+def _is_source(log: EpisodeLog, source: dict[str, Any]) -> bool:
+    """Whether a source is this log, or an older state of it; its path may be relative to another working folder."""
+    parts = tuple(part for part in Path(source["path"]).parts if part != "..")
+    return (
+        source["sha256"] == log.sha256 or log.path.resolve().parts[-len(parts) :] == parts or log.path == Path(source["path"])
+    )
 
 
 def _find_run(logs: list[EpisodeLog]) -> RunFolder | None:
@@ -123,11 +158,53 @@ def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> 
         raise InputError(f"{log.path}: nothing tells the noise on the observations: pass it with --sigma")
     where, sigma = sources[0]
     if sigma == 0:
-        raise InputError(f"{where}: no smoothing noise on the observations, so there is nothing to certify (log: {log.path})")
+        advice = ""
+        if run is not None:
+            foreign = run.foreign_noise()
+            advice = f": {foreign} is not of this package, so nothing is known of it" if foreign is not None else ""
+            advice += f": run {run.evaluate_command()} --sigma S"
+        raise InputError(
+            f"{where}: no smoothing noise on the observations, so there is nothing to certify (log: {log.path}){advice}"
+        )
     for other, value in sources[1:]:
         if not math.isclose(value, sigma, rel_tol=1e-6):
             raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}")
     return sigma
+
+
+def _find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None:
+    """The entries of the observation that have no noise; None if nothing tells."""
+    configured = None if run is None else run.clean_keys()
+    if log.clean_keys is not None and configured is not None and log.clean_keys != configured:
+        assert run is not None
+        raise InputError(
+            f"{log.path}: its clean_keys are {log.clean_keys}, but {run.config_file} says {configured}: evaluate again"
+        )
+    return configured if log.clean_keys is None else log.clean_keys
+
+
+def _find_min_return(logs: list[EpisodeLog], given: float | None) -> float:
+    if given is not None:
+        return given
+    for log in logs:
+        if log.min_reward is not None and log.min_reward < 0:
+            raise InputError(
+                f"{log.path}: a step with reward {exact(log.min_reward)} was seen: pass --min-return, the lowest return that "
+                "any episode can have"
+            )
+    return 0.0
+
+
+def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:
+    if given is None:
+        # Without the last digits, which are those of rounding: 0.225, not 0.22499999999999998
+        return np.array([float(f"{radius:.12g}") for radius in sigma * np.linspace(0, 3, 121)])
+    radii = np.unique(given)
+    if not np.all(np.isfinite(radii)) or np.any(radii < 0):
+        raise InputError("--radii must be finite numbers that are at least 0")
+    if radii[-1] > _MOST_SIGMAS * sigma:
+        raise InputError(f"--radii: nothing can be certified at {radii[-1]:g}, with noise of sigma {sigma:g}")
+    return radii
 
 
 def _find_support(args: argparse.Namespace, logs: list[EpisodeLog], run: RunFolder | None) -> list[float] | None:
@@ -153,46 +230,33 @@ def _parse_support(words: list[str]) -> list[float]:
         try:
             if ":" in word:
                 first, last = map(int, word.split(":"))
+                if last - first >= _MOST_RETURNS:
+                    raise InputError(f"--support: {word} holds more than {_MOST_RETURNS} returns: use berk-jones")
                 values += map(float, range(first, last + 1))
             else:
                 values.append(float(word))
-        except ValueError:
+        except InputError:
+            raise
+        except (ValueError, OverflowError):
             raise InputError(f"--support: {word!r} is neither a number nor a range of whole numbers like 1:200") from None
     if not values or not np.all(np.isfinite(values)):
         raise InputError("--support must hold at least one return, and only finite ones")
     return sorted(set(values))
 
 
-def _report(certificate: dict[str, Any], every: int) -> None:
-    sigma, m, alpha, method = (certificate[key] for key in ("sigma", "n_episodes", "alpha", "method"))
-    actions = {True: "greedy actions", False: "sampled actions", None: "greedy or sampled actions (the log does not say)"}
-    names = ", ".join(str(certificate[key]) for key in ("env_id", "algo") if certificate[key]) or "unknown environment"
-    print(f"{names}: {m} episodes with {actions[certificate['deterministic']]}, mean return {certificate['mean_return']:.2f}")
-    print(f"Noise sigma {sigma:g}; method {method}, confidence {100 * (1 - alpha):g} % for all radii together")
-    print(f"Assumed: no episode can return less than {certificate['min_return']:g} (--min-return)")
-    print(f"\n{'radius':>12} {'radius/sigma':>14} {'certified return':>18}")
-    curve = list(zip(certificate["radii"], certificate["certified_return"], strict=True))
-    for radius, value in curve[::every]:
-        print(f"{radius:12.6g} {radius / sigma:14.3f} {math.floor(1000 * value) / 1000:18.3f}")  # a bound is rounded down
-    ratio = certificate["ceiling"]["ratio"]
-    more = _ceiling_of_more(10 * m, m, certificate)
-    print(f"\nCeiling: beyond radius {ratio * sigma:.4g} ({ratio:.2f} sigma), {m} episodes certify less than half of even a")
-    print(f"perfect return; with {10 * m} episodes this would be about radius {more * sigma:.4g} ({more:.2f} sigma)")
-    for target, radius in certificate["targets"].items():
-        print(
-            f"Return {target}: "
-            + ("not certified at any radius" if radius is None else f"certified up to radius {radius:.6g}")
-        )
-
-
-def _ceiling_of_more(more: int, m: int, certificate: dict[str, Any]) -> float:
-    alpha, method = certificate["alpha"], certificate["method"]
-    if method == "berk-jones":
-        # The exact level of so many episodes takes long, and hardly differs
-        return largest_ratio(more, berk_jones_level(m, alpha), "clopper-pearson", 1)
-    support = certificate["support"]
-    n_thresholds = None if support is None else max(1, sum(value > certificate["min_return"] for value in support))
-    return largest_ratio(more, alpha, method, n_thresholds)
+def _warnings(logs: list[EpisodeLog], run: RunFolder | None, *, min_return_given: bool) -> Iterator[str]:
+    if logs[0].is_monitor:
+        yield MONITOR_WARNING
+    if not min_return_given and any(log.min_reward is None for log in logs):
+        yield "the log does not tell whether there are negative rewards: if there are, pass --min-return"
+    for log in logs:
+        partial = log.path.with_name("evaluations.partial.npz")
+        if log.is_evaluation and partial.is_file():
+            yield f"{partial}: an interrupted evaluation, not part of this certificate: finish it with evaluate --resume"
+    if run is not None and logs[0].is_evaluation:  # all of one model
+        models = run.path.glob("*.zip")
+        if not any(hashlib.sha256(read_content(model)).hexdigest() == logs[0].model_sha256 for model in models):
+            yield f"{logs[0].path}: its model is none of the *.zip files in {run.path} (any more)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

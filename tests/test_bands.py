@@ -69,6 +69,29 @@ def test_berk_jones_level_falls_with_m_and_lies_between_the_union_bound_and_alph
     assert berk_jones_level(50, 1e-12) == 1e-12 / 50
 
 
+@pytest.mark.parametrize("m, alpha", [(1_000_000, 1e-8), (1_000_000, 1.38e-6), (200_000, 2.4e-7), (100_000, 1.1e-7)])
+def test_the_union_bound_takes_over_where_rounding_comes_near_alpha(m, alpha):
+    assert berk_jones_level(m, alpha) == alpha / m
+
+
+@pytest.mark.parametrize("rounding", [1e-15, 1e-12, 1e-9])
+@pytest.mark.parametrize("m", [2, 50, 300])
+def test_the_level_is_right_on_both_sides_of_the_border_to_the_union_bound(monkeypatch, m, rounding):
+    monkeypatch.setattr("sb3_camp.certification.bands._ROUNDING", rounding)
+    border = max(1e-8, 100 * rounding * m * math.log(m))
+    for alpha in (border * (1 - 1e-9), border * (1 + 1e-9), 1.5 * border):
+        level = berk_jones_level.__wrapped__(m, alpha)
+        assert level == alpha / m if alpha < border else alpha / m <= level <= alpha
+        assert level > alpha / m or alpha < border or m == 2  # where the union bound is all but exact
+        assert failure_by_last_crossing(beta_quantiles(m, level)) <= alpha + 1e-13
+
+
+def test_the_level_is_never_below_the_union_bound_for_an_allowance_as_large_as_alpha(monkeypatch):
+    monkeypatch.setattr("sb3_camp.certification.bands._SMALLEST_ALPHA_IN_ALLOWANCES", 0)
+    monkeypatch.setattr("sb3_camp.certification.bands._ROUNDING", 1e-6)
+    assert berk_jones_level.__wrapped__(50, 1e-5) == 1e-5 / 50
+
+
 def test_a_band_on_a_grid_of_counts_is_exact_too_and_close_to_the_band_on_all(monkeypatch):
     m, alpha, counts = 1000, 0.05, np.arange(1001)
     every = lower_band(counts, m, alpha, "berk-jones")
@@ -151,6 +174,7 @@ def test_bands_fail_for_at_most_a_share_alpha_of_all_samples(law, m):
         ((10, 0.0, "dkw", None), "alpha"),
         ((10, 1.0, "berk-jones", None), "alpha"),
         ((10, math.nan, "berk-jones", None), "alpha"),
+        ((10, 1e-300, "clopper-pearson", 1), "alpha must be at least 1e-50"),
         ((10, 0.05, "clopper-pearson", None), "n_thresholds"),
         ((10, 0.05, "clopper-pearson", 0), "n_thresholds"),
         ((10, 0.05, "dkw", 3), "clopper-pearson only"),

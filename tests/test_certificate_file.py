@@ -12,7 +12,7 @@ from test_episode_logs import write_evaluation, write_monitor
 
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import build_certificate, read_certificate, write_certificate
-from sb3_camp.certification.episode_logs import read_logs
+from sb3_camp.certification.pooling import read_logs
 from sb3_camp.errors import InputError
 
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "certificate_format.md"

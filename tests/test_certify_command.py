@@ -1,6 +1,7 @@
 """The certify command: sound logs give the bound of the library, every trap is one line and exit status 2."""
 
 import csv
+import hashlib
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
 from sb3_camp.certify import main
 
+MODEL_SHA256 = hashlib.sha256(b"a model").hexdigest()
 RETURNS = np.random.default_rng(0).integers(20, 201, 400).astype(float)
 
 
@@ -41,7 +43,9 @@ def noisy_run(tmp_path: Path, **config: Any) -> Path:
     """A run folder with noise of sigma 0.4, its training log and its evaluation by our command."""
     run = make_run(tmp_path / "logs", **{"env_wrapper": [noise(0.4)], **config})
     play_monitored(run / "0", 2)
-    write_evaluation(run / "certification" / "evaluations.npz", RETURNS)
+    model = run / "CartPole-v1.zip"
+    model.write_bytes(b"a model")
+    write_evaluation(run / "certification" / "evaluations.npz", RETURNS, model_sha256=MODEL_SHA256)
     return run
 
 
@@ -57,14 +61,17 @@ def test_the_command_certifies_a_run_folder(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     certificate = json.loads((run / "certification/certificate.json").read_text())
     radii = 0.4 * np.linspace(0, 3, 121)
+    np.testing.assert_allclose(certificate["radii"], radii, rtol=1e-11)
+    radii = np.array(certificate["radii"])
     bound = certified_return(RETURNS, 0.4, radii)
-    np.testing.assert_array_equal(certificate["radii"], radii)
     np.testing.assert_array_equal(certificate["certified_return"], bound)
     assert certificate["format"] == "sb3_camp-certificate-1"
     assert (certificate["method"], certificate["alpha"], certificate["min_return"]) == ("berk-jones", 0.05, 0.0)
     assert (certificate["sigma"], certificate["n_episodes"], certificate["mean_return"]) == (0.4, 400, RETURNS.mean())
     assert (certificate["env_id"], certificate["algo"], certificate["deterministic"]) == ("CartPole-v1", "dqn", True)
-    assert certificate["model_sha256"] == "a" * 64 and certificate["support"] is None
+    assert certificate["model_sha256"] == MODEL_SHA256 and certificate["support"] is None
+    assert (certificate["env_kwargs"], certificate["env_wrappers"]) == ({}, {"env_wrapper": [noise(0.4)]})
+    assert (certificate["timesteps"], certificate["clean_keys"]) == (1000, [])
     assert certificate["targets"] == {"60": certified_radius(RETURNS, 0.4, 60), "199": None}
     ratio = largest_ratio(400, 0.05, "berk-jones")
     assert certificate["ceiling"] == {"ratio": ratio, "radius": 0.4 * ratio}
@@ -86,6 +93,7 @@ def test_the_command_certifies_a_run_folder(tmp_path):
     shown = np.array(table, dtype=float)
     np.testing.assert_allclose(shown, np.column_stack([radii, radii / 0.4, bound])[::10], atol=1e-3)
     assert np.all(shown[:, 2] <= bound[::10])
+    assert "Checkpoint: logs/dqn/CartPole-v1_1/CartPole-v1.zip, policy after 1000 steps\n" in done.stdout
     for text in ("greedy actions", "400 episodes", "confidence 95 % for all radii together", "less than 0", "Return 199: not"):
         assert text in done.stdout
 
@@ -151,8 +159,9 @@ def test_pools_monitor_logs_and_warns(tmp_path, capsys):
     returns = np.concatenate([np.loadtxt(file, delimiter=",", skiprows=2, ndmin=2)[:, 0] for file in sorted(played.iterdir())])
     assert certify(played) == 0
     printed = capsys.readouterr()
-    assert printed.err.startswith("certify: warning: ") and printed.err.count("\n") == 1
-    assert "cut off" in printed.err and "over-represented" in printed.err and "greedy" in printed.err
+    first, second = printed.err.splitlines()
+    assert first.startswith("certify: warning: a monitor log") and second.startswith("certify: warning: the log does not tell")
+    assert "cut off" in first and "over-represented" in first and "greedy" in first and "log of a training" in first
     assert "the log does not say" in printed.out
     certificate = json.loads((run / "certification/certificate.json").read_text())
     assert (certificate["sigma"], certificate["n_episodes"], certificate["deterministic"]) == (0.4, len(returns), None)
@@ -213,16 +222,21 @@ def test_an_evaluation_may_set_another_sigma_by_env_kwargs(tmp_path, capsys):
         ({"normalize": True}, [], "{config}: normalize normalises"),
         ({}, ["--alpha", "0"], "alpha"),
         ({}, ["--alpha", "1.5"], "alpha"),
+        ({}, ["--alpha", "1e-300"], "alpha must be at least 1e-50"),
         ({}, ["--min-return", "50"], "evaluations.npz: holds the return 20, below 50: pass the lowest return"),
         ({}, ["--radii", "0.1", "-0.1"], "--radii"),
         ({}, ["--radii", "inf"], "--radii"),
         ({}, ["--radii", "nan"], "--radii"),
+        ({}, ["--radii", "0", "1e308"], "--radii: nothing can be certified at 1e+308"),
         ({}, ["--targets", "0"], "the target 0 is not above"),
         ({}, ["--targets", "nan"], "the target nan is not above"),
         ({}, ["--support", "1:200"], "--support is for the method clopper-pearson"),
         ({}, ["--method", "clopper-pearson", "--support", "1:100"], "not in support"),
         ({}, ["--method", "clopper-pearson", "--support", "a"], "--support: 'a' is neither"),
         ({}, ["--method", "clopper-pearson", "--support", "1:b"], "--support: '1:b' is neither"),
+        ({}, ["--method", "clopper-pearson", "--support", "1:9999999999"], "--support: 1:9999999999 holds more than 10000000"),
+        ({}, ["--method", "clopper-pearson", "--support", f"1:1{'0' * 400}"], "holds more than 10000000"),
+        ({}, ["--method", "clopper-pearson", "--support", f"1{'0' * 400}:1{'0' * 400}"], "is neither"),
         ({}, ["--method", "clopper-pearson", "--support", "2:1"], "--support must hold"),
         ({}, ["--method", "clopper-pearson", "--support", "inf"], "--support must hold"),
     ],
@@ -297,7 +311,7 @@ def test_refuses_logs_of_another_environment_algorithm_or_run(tmp_path, capsys):
         assert str(path) in line and "lies in the folder of a run" in line
     write_evaluation(path, RETURNS)
     other = make_run(tmp_path / "logs", number=2, env_wrapper=[noise(0.4)])
-    write_evaluation(other / "certification/evaluations.npz", RETURNS, seed=1)
+    write_evaluation(other / "certification/evaluations.npz", RETURNS[::-1], seed=1)
     assert "not in the same run folder" in error_line(capsys, run, other)
     write_evaluation(path, RETURNS, sigma=0.0)
     assert "no smoothing noise" in error_line(capsys, run)
@@ -324,7 +338,7 @@ def test_a_failed_writing_keeps_the_old_certificate(tmp_path, monkeypatch, capsy
 
 def test_two_seeds_of_one_model_are_pooled(tmp_path):
     run = noisy_run(tmp_path)
-    second = write_evaluation(run / "certification/second.npz", RETURNS[::-1] + 1, seed=1)
+    second = write_evaluation(run / "certification/second.npz", RETURNS[::-1] + 1, seed=1, model_sha256=MODEL_SHA256)
     assert certify(run, second) == 0
     certificate = json.loads((run / "certification/certificate.json").read_text())
     pooled = np.concatenate([RETURNS, RETURNS + 1])

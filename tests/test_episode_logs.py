@@ -1,7 +1,9 @@
 """Logs of episodes: sound ones are read as they are, damaged or unfit ones are refused with the place of the fault."""
 
 import json
+import math
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3.common.monitor import Monitor
-from test_run_folder import make_run, noise
+from test_run_folder import NOISE, noise
 
-from sb3_camp.certification.episode_logs import read_log, read_logs
+from sb3_camp.certification.episode_logs import read_log
+from sb3_camp.certification.pooling import read_logs
 from sb3_camp.errors import InputError
 
 HEADER = '#{"t_start": 1700000000.25, "env_id": "CartPole-v1"}\n'
@@ -45,6 +48,8 @@ def write_monitor(
 def write_evaluation(path: Path, returns: Any, lengths: Any = None, **changes: Any) -> Path:
     """Write what ``sb3_camp.evaluate`` writes; a change to None leaves the entry out."""
     returns = np.asarray(returns, dtype=np.float64)
+    sigma = changes.get("sigma")
+    first_env_seed = 2**30 + 1000 * int(changes.get("seed", 0))
     entries: dict[str, Any] = {
         "format": "sb3_camp-evaluation-1",
         "timesteps": np.array([1000]),
@@ -52,8 +57,14 @@ def write_evaluation(path: Path, returns: Any, lengths: Any = None, **changes: A
         "ep_lengths": (returns.astype(int) if lengths is None else np.asarray(lengths))[np.newaxis],
         "sigma": 0.4,
         "seed": 0,
+        "first_env_seed": first_env_seed,
+        "last_env_seed": first_env_seed + 3,
         "deterministic": True,
         "env_id": "CartPole-v1",
+        "env_kwargs": "{}",
+        "env_wrappers": json.dumps({"env_wrapper": [noise(sigma if isinstance(sigma, float) else 0.4)]}),
+        "clean_keys": "[]",
+        "min_reward": 0.0,
         "algo": "dqn",
         "model": "logs/dqn/CartPole-v1_1/CartPole-v1.zip",
         "model_sha256": "a" * 64,
@@ -108,6 +119,7 @@ def test_environment_without_a_registration_is_unknown(tmp_path):
         ("#" + "[" * 100000 + "\n", "line 1: not the header"),
         ('#{"env_id": "CartPole-v1"}\nr,l,t\n7,7,0.1\n', "line 1: t_start"),
         ('#{"t_start": NaN, "env_id": "CartPole-v1"}\nr,l,t\n7,7,0.1\n', "line 1: t_start"),
+        ('#{"t_start": 1' + "0" * 400 + ', "env_id": "CartPole-v1"}\nr,l,t\n7,7,0.1\n', "line 1: t_start"),
         ('#{"t_start": 1.0}\nr,l,t\n7,7,0.1\n', "line 1: env_id"),
         (HEADER, "line 2: the column names"),
         (HEADER + "7,7,0.1\n", "line 2: the column names"),
@@ -173,6 +185,24 @@ def test_reads_every_entry_of_our_evaluation(tmp_path):
     assert log.returns.dtype == np.float64 and log.lengths.dtype == np.int64
     assert (log.sigma, log.seed, log.deterministic, log.env_id, log.algo) == (0.4, 0, True, "CartPole-v1", "dqn")
     assert log.env_kwargs == {"sigma": 0.4} and log.model_sha256 == "a" * 64
+    assert log.env_wrappers == {"env_wrapper": [noise(0.4)]} and log.clean_keys == []
+    assert (log.timesteps, log.min_reward, log.first_env_seed, log.last_env_seed) == (1000, 0.0, 2**30, 2**30 + 3)
+
+
+def test_reads_an_evaluation_without_the_newer_entries(tmp_path):
+    newer = ("env_wrappers", "clean_keys", "min_reward", "first_env_seed", "last_env_seed")
+    path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0], **dict.fromkeys(newer))
+    log = read_log(path)
+    assert [getattr(log, name) for name in newer] == [None] * 5
+    wrappers = json.dumps({"env_wrapper": {NOISE: {"sigma": 0.4, "clean_keys": ["b", "a"]}}})
+    assert read_log(write_evaluation(path, [1.0], clean_keys=None, env_wrappers=wrappers)).clean_keys == ["a", "b"]
+
+
+def test_infinity_in_the_keyword_arguments_of_the_environment_is_a_text(tmp_path):
+    path = write_evaluation(
+        tmp_path / "evaluations.npz", [1.0], env_kwargs=json.dumps({"a": [math.inf, math.nan], "b": -math.inf})
+    )
+    assert read_log(path).env_kwargs == {"a": ["Infinity", "NaN"], "b": "-Infinity"}
 
 
 def test_reads_one_row_of_the_zoos_evaluation_callback(tmp_path):
@@ -231,6 +261,17 @@ def test_refuses_an_unfit_evaluation(tmp_path, arrays, reason):
         ({"format": "sb3_camp-evaluation-2"}, "its format is sb3_camp-evaluation-2"),
         ({"format": "sb3_camp-evaluation-partial-1"}, "an interrupted evaluation"),
         ({"env_kwargs": "{"}, "env_kwargs is not JSON"),
+        ({"env_kwargs": "[" * 100_000}, "env_kwargs is not JSON"),
+        ({"env_kwargs": '{"a": 1e999}'}, "env_kwargs is not JSON"),
+        ({"env_kwargs": "[1, 2]"}, "env_kwargs must be a JSON object, not [1, 2]"),
+        ({"env_wrappers": "3"}, "env_wrappers must be a JSON object, not 3"),
+        ({"env_wrappers": '{"env_wrapper": 3}', "clean_keys": None}, "env_wrapper: 3 is neither a wrapper's name"),
+        ({"clean_keys": '"a"'}, "clean_keys must be a JSON list of texts, not 'a'"),
+        ({"clean_keys": "[1]"}, "clean_keys must be a JSON list of texts, not [1]"),
+        ({"clean_keys": ["a"]}, "clean_keys must be one str, not None"),
+        ({"min_reward": np.nan}, "min_reward is nan"),
+        ({"min_reward": [0.0, 1.0]}, "min_reward must be one float"),
+        ({"first_env_seed": 1.5}, "first_env_seed must be one int"),
     ],
 )
 def test_refuses_our_evaluation_with_a_broken_record(tmp_path, changes, reason):
@@ -252,6 +293,17 @@ def test_refuses_a_cut_or_corrupt_or_foreign_npz(tmp_path):
     assert "damaged, or not an npz file" in refused(path)
 
 
+@pytest.mark.parametrize("member", ["results", "format", "note"])
+def test_refuses_raw_members(tmp_path, member):
+    path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0])
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if name != f"{member}.npy"}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**members, member: b"abc"}.items():
+            archive.writestr(name, content)
+    assert f"{path}: damaged, or not an npz file of plain arrays: '{member}' is none" in refused(path)
+
+
 def test_a_pickled_array_is_never_loaded(tmp_path):
     class Trap:
         def __reduce__(self):
@@ -271,118 +323,3 @@ def test_refuses_what_is_no_log(tmp_path):
     assert "No such file" in refused(tmp_path / "missing.npz")
     (tmp_path / "empty").mkdir()
     assert "neither a zoo run folder nor" in refused(tmp_path / "empty")
-
-
-def test_pools_the_monitor_logs_of_one_call(tmp_path):
-    played = [play_monitored(tmp_path / str(rank), 3 + rank, seed=rank)[0] for rank in range(3)]
-    logs = read_logs([tmp_path])
-    assert [log.path.name for log in logs] == ["0.monitor.csv", "1.monitor.csv", "2.monitor.csv"]
-    assert [log.returns.tolist() for log in logs] == played
-    assert len(read_logs(sorted(tmp_path.iterdir()))) == 3
-
-
-ROWS = [(9.0, 9, 0.25), (12.0, 12, 0.5), (10.0, 10, 0.75), (11.0, 11, 1.0)]
-
-
-@pytest.mark.parametrize(
-    ("rows", "header", "reason"),
-    [
-        (ROWS, {}, "the same episodes as in"),
-        (ROWS, {"t_start": 1.7e9 + 1}, "holds episodes that"),
-        (ROWS[:1], {"t_start": 1.7e9 + 1}, "holds episodes that"),
-        (ROWS[:3], {}, "holds episodes that"),
-        ([*ROWS, (7.0, 7, 1.5)], {"t_start": 1.7e9 + 1}, "holds episodes that"),
-        ([*ROWS[2:], (7.0, 7, 1.5), (7.0, 7, 1.75)], {"t_start": 1.7e9 + 1}, "holds episodes that"),
-        ([(7.0, 7, 1.5)], {}, "holds episodes that"),
-        ([(7.0, 7, 1.5)], {"env_id": "CartPole-v0", "t_start": 1.7e9 + 1}, "its env_id is CartPole-v0"),
-        ([(7.0, 7, 1.5)], {"t_start": 1.7e9 + 61}, "started 61 seconds apart"),
-        ([(7.0, 7, 1.5)], {"t_start": 1.7e9 - 3600}, "started 3600 seconds apart"),
-    ],
-)
-def test_refuses_to_pool_monitor_logs_that_share_episodes_or_are_of_different_runs(tmp_path, rows, header, reason):
-    first = write_monitor(tmp_path / "0.monitor.csv", ROWS)
-    second = write_monitor(tmp_path / "1.monitor.csv", rows, **header)
-    message = refused(tmp_path)
-    assert str(first) in message and str(second) in message and reason in message
-    assert refused(second, first).startswith(f"{first}: ")
-
-
-def test_one_row_alike_by_chance_is_no_copy(tmp_path):
-    write_monitor(tmp_path / "0.monitor.csv", ROWS)
-    write_monitor(tmp_path / "1.monitor.csv", [ROWS[0], *((r, n, t + 0.001) for r, n, t in ROWS[1:])], t_start=1.7e9 + 1)
-    assert len(read_logs([tmp_path])) == 2
-
-
-def test_refuses_one_file_under_two_names(tmp_path):
-    path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0])
-    assert "the same file twice" in refused(path, path)
-    assert "the same file twice" in refused(path, tmp_path)
-    (tmp_path / "link.npz").symlink_to(path)
-    assert "the same file twice" in refused(path, tmp_path / "link.npz")
-    (tmp_path / "copy.npz").write_bytes(path.read_bytes())
-    assert "the same episodes" in refused(path, tmp_path / "copy.npz")
-
-
-def test_pools_our_evaluations_of_one_model_with_different_seeds(tmp_path):
-    first = write_evaluation(tmp_path / "a.npz", [1.0, 2.0])
-    second = write_evaluation(tmp_path / "b.npz", [2.0, 2.0], seed=1)
-    assert [log.seed for log in read_logs([first, second])] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({}, "the same seed 0"),
-        ({"seed": 1, "sigma": 0.2}, "its sigma is 0.2"),
-        ({"seed": 1, "env_id": "CartPole-v0"}, "its env_id is CartPole-v0"),
-        ({"seed": 1, "model_sha256": "b" * 64}, "its model_sha256 is bbb"),
-        ({"seed": 1, "deterministic": False}, "its deterministic is False"),
-        ({"seed": 1, "algo": "ppo"}, "its algo is ppo"),
-        ({"seed": 1, "env_kwargs": '{"length": 2}'}, "its env_kwargs is {'length': 2}"),
-    ],
-)
-def test_refuses_to_pool_evaluations_that_differ(tmp_path, changes, reason):
-    first = write_evaluation(tmp_path / "a.npz", [1.0, 2.0])
-    second = write_evaluation(tmp_path / "b.npz", [2.0, 2.0, 3.0], **changes)
-    message = refused(first, second)
-    assert message.startswith(f"{second}: {reason}")
-
-
-def test_refuses_to_pool_the_zoos_evaluations_and_different_kinds(tmp_path):
-    for name, value in (("a", 9.0), ("b", 8.0)):
-        np.savez(tmp_path / f"{name}.npz", timesteps=[1], results=[[value]], ep_lengths=[[9]])
-    assert "nothing shows that they are of one policy" in refused(tmp_path / "a.npz", tmp_path / "b.npz")
-    monitor = write_monitor(tmp_path / "0.monitor.csv", ROWS)
-    assert "one is a monitor log" in refused(tmp_path / "a.npz", monitor)
-    write_evaluation(tmp_path / "evaluations.npz", [1.0])
-    assert "holds both" in refused(tmp_path)
-
-
-def test_a_run_folder_stands_for_its_evaluation(tmp_path):
-    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
-    play_monitored(run / "0", 2)
-    message = refused(run)
-    assert f"run python -m sb3_camp.evaluate --algo dqn --env CartPole-v1 -f {tmp_path} --exp-id 1" in message
-    path = write_evaluation(run / "certification" / "evaluations.npz", [1.0, 2.0])
-    assert read_logs([run])[0].path == read_logs([path.parent])[0].path == path
-
-
-def test_refuses_training_episodes_of_a_run(tmp_path):
-    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
-    training = run / "0.monitor.csv"
-    play_monitored(run / "0", 2)
-    assert "training episodes" in refused(training)
-    (tmp_path / "link.monitor.csv").symlink_to(training)
-    assert "training episodes" in refused(tmp_path / "link.monitor.csv")
-    copy = run / "certification" / "5.monitor.csv"
-    copy.parent.mkdir()
-    copy.write_text("\n".join(training.read_text().split("\n")[:3]) + "\n")
-    assert f"{copy}: training episodes" in refused(copy)
-    assert "sb3_camp.evaluate --algo dqn" in refused(copy)
-
-
-def test_accepts_episodes_that_were_played_into_the_run_folder(tmp_path):
-    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
-    play_monitored(run / "0", 2)
-    returns, _ = play_monitored(run / "certification" / "0", 3, seed=1)
-    assert read_logs([run / "certification"])[0].returns.tolist() == returns

@@ -4,22 +4,17 @@ import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib.image
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from test_episode_logs import write_evaluation
 from test_run_folder import make_run, noise
 
 import sb3_camp
-from sb3_camp.certification.figures import certificate_figure, default_labels
 from sb3_camp.certify import main as certify
-from sb3_camp.errors import InputError
 from sb3_camp.plot import main, value_at
 
 
@@ -39,22 +34,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def certificate_of(run: Path) -> dict[str, Any]:
     return json.loads((run / "certification/certificate.json").read_text())
-
-
-def made_certificate(**changes: Any) -> dict[str, Any]:
-    return {
-        "algo": "dqn",
-        "env_id": "Made-v0",
-        "sigma": 0.4,
-        "method": "berk-jones",
-        "alpha": 0.05,
-        "n_episodes": 100,
-        "min_return": 0.0,
-        "mean_return": 9.0,
-        "radii": [0.0, 0.5, 1.0],
-        "certified_return": [8.0, 5.0, 2.0],
-        **changes,
-    }
 
 
 def plot(*args: Any) -> int:
@@ -79,18 +58,6 @@ def in_process(folder: Path, *args: str) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(Path(sb3_camp.__file__).parents[1])}
     command = [sys.executable, "-m", "sb3_camp.plot", *args]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-
-
-def curves(figure: Figure, panel: int = 0) -> list[Any]:
-    """The curves of a panel, without the markers of the means."""
-    return [line for line in figure.axes[panel].get_lines() if line.get_drawstyle() == "steps-pre"]
-
-
-def legend(figure: Figure, panel: int = 0) -> list[str]:
-    return [text.get_text() for text in figure.axes[panel].get_legend().get_texts()]
-
-
-# The command
 
 
 def test_the_command_draws_and_prints_side_by_side(tmp_path, runs):
@@ -172,6 +139,58 @@ def test_says_what_certificates_differ_in(tmp_path, runs, capsys):
     assert "They differ in: method, alpha\n" in output and "[2] dqn, CartPole-v1, sigma 0.2: 200 episodes, dkw" in output
 
 
+def test_warns_of_a_log_that_has_changed_since(tmp_path, capsys, monkeypatch):
+    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
+    log = write_evaluation(run / "certification/evaluations.npz", [9.0, 8.0])
+    monkeypatch.chdir(tmp_path)
+    assert certify([str(run.relative_to(tmp_path))]) == 0
+    options = ("-o", tmp_path / "curves.png")
+
+    def warnings() -> str:
+        capsys.readouterr()
+        assert plot(run, *options) == 0
+        return capsys.readouterr().err
+
+    assert warnings() == ""
+    write_evaluation(log, [9.0, 9.0], seed=1)
+    other = write_evaluation(tmp_path / "else" / run.relative_to(tmp_path) / "certification/evaluations.npz", [7.0])
+    for folder in (tmp_path, tmp_path / "dqn", tmp_path / "else"):  # the certificate has a relative path
+        monkeypatch.chdir(folder)
+        line = warnings()
+        assert (
+            line.startswith(f"plot: warning: {run / 'certification/certificate.json'}: older than ") and line.count("\n") == 1
+        )
+        assert "evaluations.npz, which has changed since: certify again" in line
+    assert certify([str(run)]) == 0
+    assert warnings() == ""
+    log.unlink()
+    other.unlink()
+    assert warnings() == ""
+
+
+def test_logs_of_one_name_that_were_pooled_are_not_mixed_up(tmp_path, capsys, monkeypatch):
+    for name, value in (("a", 9.0), ("b", 8.0)):
+        write_evaluation(tmp_path / "logs" / name / "evaluations.npz", [value], seed=ord(name))
+    monkeypatch.chdir(tmp_path / "logs")
+    assert certify(["a", "b"]) == 0
+    for folder in (tmp_path, tmp_path / "logs/a"):
+        monkeypatch.chdir(folder)
+        capsys.readouterr()
+        assert plot(tmp_path / "logs/a", "-o", tmp_path / "curves.png") == 0
+        assert capsys.readouterr().err == ""
+
+
+def test_tasks_that_differ_under_one_name_are_told_apart(tmp_path, runs, capsys):
+    other = write_evaluation(tmp_path / "a.npz", [9.0, 8.0], env_kwargs='{"length": 2}', clean_keys='["a"]')
+    assert certify([str(other)]) == 0
+    capsys.readouterr()
+    assert plot(runs[0], tmp_path, "-o", tmp_path / "curves.png") == 0
+    output = capsys.readouterr().out
+    assert "They differ in: number of episodes, env_kwargs\n" in output
+    assert 'env_kwargs of [1]: {}\nenv_kwargs of [2]: {"length": 2}\n' in output
+    assert "[2] dqn, CartPole-v1, sigma 0.4 (2): 2 episodes, berk-jones, confidence 95 %, not covered: entries a\n" in output
+
+
 def test_refuses_different_environments(tmp_path, runs, capsys):
     other = make_run(tmp_path / "logs", "CartPole-v0", env_wrapper=[noise(0.4)])
     write_evaluation(other / "certification/evaluations.npz", [9.0, 8.0], env_id="CartPole-v0")
@@ -206,6 +225,14 @@ def test_refuses_a_folder_without_a_certificate_and_bad_options(tmp_path, runs, 
         ({"alpha": 1.5}, "alpha cannot be 1.5"),
         ({"mean_return": True}, "mean_return must be a number"),
         ({"method": 1}, "method must be a text"),
+        ({"sigma": 10**400}, "sigma must be a number"),
+        ({"radii": [0, 10**400], "certified_return": [1, 1]}, "radii must be a list of numbers"),
+        ({"env_kwargs": [1]}, "env_kwargs must be an object or null"),
+        ({"env_wrappers": "a"}, "env_wrappers must be an object or null"),
+        ({"clean_keys": "a"}, "clean_keys must be a list of texts or null"),
+        ({"clean_keys": [1]}, "clean_keys must be a list of texts or null"),
+        ({"sources": None}, "sources must be a list of objects"),
+        ({"sources": [{"path": "a"}]}, "sources must be a list of objects"),
     ],
 )
 def test_refuses_an_unsound_certificate(tmp_path, runs, capsys, changes, reason):
@@ -214,110 +241,3 @@ def test_refuses_an_unsound_certificate(tmp_path, runs, capsys, changes, reason)
     assert f"{path}: {reason}" in error_line(capsys, runs[0], path)
     path.write_text("{")
     assert f"{path}: not JSON" in error_line(capsys, path)
-
-
-# The figure
-
-
-def test_a_curve_is_never_above_the_certificate():
-    figure = certificate_figure([made_certificate(), made_certificate(radii=[0.5, 1.0], certified_return=[5.0, 2.0])])
-    first, second = curves(figure)
-    np.testing.assert_array_equal(first.get_xydata(), [[0, 8], [0.5, 5], [1, 2]])
-    # what holds at the first radius holds for all smaller ones
-    np.testing.assert_array_equal(second.get_xydata(), [[0, 5], [0.5, 5], [1, 2]])
-    path = first.get_path().vertices  # the staircase itself
-    np.testing.assert_array_equal(path, [[0, 8], [0, 5], [0.5, 5], [0.5, 2], [1, 2]])
-
-
-def test_the_only_radius_0_is_seen():
-    figure = certificate_figure([made_certificate(radii=[0.0], certified_return=[8.0])])
-    assert curves(figure)[0].get_marker() == "."
-
-
-def test_the_mean_is_marked_at_radius_0_in_the_colour_of_its_curve():
-    figure = certificate_figure([made_certificate(), made_certificate(mean_return=7.0)])
-    marked = [line for line in figure.axes[0].get_lines() if line not in curves(figure)]
-    assert [line.get_xydata().tolist() for line in marked] == [[[0, 9]], [[0, 7]]]
-    assert [line.get_color() for line in marked] == [line.get_color() for line in curves(figure)]
-    assert all(line.get_marker() not in ("", "None") for line in marked)
-
-
-def test_curves_differ_in_colour_and_line_and_neighbours_in_both():
-    figure = certificate_figure([made_certificate()] * 28)
-    styles = [(line.get_color(), line.get_linestyle()) for line in curves(figure)]
-    assert len(set(styles)) == 28
-    for one, other in pairwise(styles):
-        assert one[0] != other[0] and one[1] != other[1]
-    # also in grey: no colour is as light as the paper
-    assert max(np.dot(to_rgb(colour), (0.2126, 0.7152, 0.0722)) for colour, _ in styles) < 0.75
-    with pytest.raises(InputError, match="at most 28"):
-        certificate_figure([made_certificate()] * 29)
-
-
-@pytest.mark.parametrize(
-    ("changes", "mark", "common"),
-    [
-        ({}, "", "berk-jones, alpha 0.05, 100 episodes, no return below 0"),
-        ({"method": "dkw"}, " (dkw)", "alpha 0.05, 100 episodes, no return below 0"),
-        ({"alpha": 0.001}, " (alpha 0.001)", "berk-jones, 100 episodes, no return below 0"),
-        ({"n_episodes": 5}, " (5 episodes)", "berk-jones, alpha 0.05, no return below 0"),
-        ({"min_return": -1.0}, " (no return below -1)", "berk-jones, alpha 0.05, 100 episodes"),
-        ({"method": "dkw", "n_episodes": 5}, " (dkw, 5 episodes)", "alpha 0.05, no return below 0"),
-    ],
-)
-def test_what_is_alike_is_the_title_and_what_differs_is_in_the_legend(changes, mark, common):
-    figure = certificate_figure([made_certificate(), made_certificate(**changes)], ["a", "b"])
-    texts = legend(figure)
-    assert texts[1] == f"b{mark}"
-    assert figure.get_suptitle() == common
-    assert (texts[0] == "a") == (not changes)
-    assert figure.axes[0].get_ylim()[0] == min(0.0, changes.get("min_return", 0.0))
-
-
-def test_panels_by_sigma_ascend_and_one_label_has_one_colour():
-    made = [made_certificate(sigma=sigma) for sigma in (0.4, 0.2, 0.2, 0.4, 0.6, 0.8)]
-    figure = certificate_figure(made, ["CAMP", "DQN", "CAMP", "DQN", "CAMP", "CAMP"], by="sigma")
-    assert [axes.get_title() for axes in figure.axes] == ["sigma 0.2", "sigma 0.4", "sigma 0.6", "sigma 0.8"]
-    assert [legend(figure, panel) for panel in range(4)] == [["DQN", "CAMP"], ["CAMP", "DQN"], ["CAMP"], ["CAMP"]]
-    colours = {
-        (text, line.get_color(), line.get_linestyle())
-        for panel in range(4)
-        for text, line in zip(legend(figure, panel), curves(figure, panel), strict=True)
-    }
-    assert len(colours) == 2
-    with pytest.raises(InputError, match="labels must be distinct"):
-        certificate_figure(made, ["CAMP"] * 6, by="sigma")
-    assert default_labels(made, by="sigma") == [
-        "dqn, Made-v0 (1)",
-        "dqn, Made-v0 (1)",
-        "dqn, Made-v0 (2)",
-        "dqn, Made-v0 (2)",
-        "dqn, Made-v0",
-        "dqn, Made-v0",
-    ]
-
-
-def test_pixels_divide_radii_and_say_so():
-    made = made_certificate(sigma=12.75, radii=[0.0, 25.5, 51.0])
-    figure = certificate_figure([made], pixels=True)
-    np.testing.assert_allclose(curves(figure)[0].get_xdata(), [0, 0.1, 0.2])
-    assert figure.get_supxlabel().endswith("in pixel values / 255")
-    assert legend(figure) == ["dqn, Made-v0, sigma 12.75/255"]
-    assert "255" not in certificate_figure([made]).get_supxlabel()
-    assert certificate_figure([made], ["a"], pixels=True, by="sigma").axes[0].get_title() == "sigma 12.75/255"
-
-
-def test_names_are_set_as_they_stand_and_labels_may_hold_mathematics(tmp_path):
-    hostile = made_certificate(env_id=r"$\nonsense$", method=r"$\nonsense$")
-    certificate_figure([hostile, {**hostile, "method": "dkw"}]).savefig(tmp_path / "a.png")
-    certificate_figure([hostile]).savefig(tmp_path / "a.png")
-    figure = certificate_figure([made_certificate()] * 2, [r"$\lambda = 1$", "_hidden"])
-    assert [text.strip() for text in legend(figure)] == [r"$\lambda = 1$", "_hidden"]
-    figure.savefig(tmp_path / "a.png")
-
-
-def test_the_figure_refuses_what_cannot_be_compared():
-    with pytest.raises(InputError, match=r"certificate 2: .* Other-v0, not comparable with certificate 1 for Made-v0"):
-        certificate_figure([made_certificate(), made_certificate(env_id="Other-v0")])
-    with pytest.raises(InputError, match="no certificate"):
-        certificate_figure([])

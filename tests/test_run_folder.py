@@ -1,5 +1,6 @@
 """What a run folder of the zoo tells about its environment and its noise, and what it must not be able to do."""
 
+import json
 import os
 import subprocess
 import sys
@@ -95,7 +96,6 @@ def test_names_the_command_that_evaluates_the_run(tmp_path):
         ("!!python/object/apply:os.system", "['touch {marker}']"),
         ("!!python/object/apply:subprocess.check_call", "[['touch', '{marker}']]"),
         ("!!python/object/new:os.system", "['touch {marker}']"),
-        ("!!python/name:os.system", "''"),
         ("!!python/module:this", "''"),
         ("!!python/object/apply:builtins.eval", '[\'open("{marker}", "w")\']'),
         ("!unknown", "1"),
@@ -130,6 +130,13 @@ def test_refuses_other_tags_and_executes_nothing(tmp_path, tag, body, file):
         "!!python/object/apply:collections.OrderedDict [[[a]]]",
         "!!python/object/apply:collections.OrderedDict [[[[], 1]]]",
         "[" * 5000,
+        'a: !!int ""',
+        'a: !!float ""',
+        "a: !!bool xx",
+        "a: !!timestamp zz",
+        "? !!python/tuple [[1]]\n: x",
+        '? !!python/tuple [!!python/name:os.system "", []]\n: x',
+        "a: !!omap [1]",
     ],
 )
 def test_refuses_settings_that_are_no_mapping(tmp_path, text):
@@ -139,6 +146,33 @@ def test_refuses_settings_that_are_no_mapping(tmp_path, text):
     with pytest.raises(InputError) as error:
         RunFolder.read(run)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("file", ["args.yml", "config.yml"])
+@pytest.mark.parametrize("value", ["{name}", "[1, {{a: {name}}}]", "!!python/tuple [{name}]", "&x [*x, {name}]"])
+def test_a_python_object_may_be_named_where_it_does_not_matter_and_is_never_looked_up(tmp_path, file, value):
+    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
+    path = run / "CartPole-v1" / file
+    name = "!!python/name:this.that ''"
+    settings = {"args.yml": {"algo": "dqn", "env": "CartPole-v1"}, "config.yml": {"env_wrapper": json.dumps([noise(0.4)])}}
+    content = {**settings[file], "policy_kwargs": value.format(name=name)}
+    path.write_text("".join(f"{key}: {entry}\n" for key, entry in content.items()))
+    assert RunFolder.read(run).smoothing_sigma() == 0.4
+    for key in ("env_wrapper", "vec_env_wrapper", "frame_stack", "normalize", "env_kwargs", "eval_env_kwargs"):
+        path.write_text(
+            "".join(f"{key}: {entry}\n" for key, entry in {**settings[file], key: value.format(name=name)}.items())
+        )
+        with pytest.raises(InputError) as error:
+            RunFolder.read(run)
+        assert str(error.value).startswith(f"{path}: {key} refers to the Python object this.that")
+    assert "this" not in sys.modules
+
+
+def test_settings_that_contain_themselves_are_read(tmp_path):
+    run = make_run(tmp_path)
+    (run / "CartPole-v1/config.yml").write_text("env_kwargs: &x {a: *x}\nenv_wrapper: &y [*y]\n")
+    with pytest.raises(InputError, match="neither a wrapper's name"):
+        RunFolder.read(run).smoothing_sigma()
 
 
 @pytest.mark.parametrize("args", [{"env": None}, {"algo": 3}, {"env": "Acrobot-v1"}])
@@ -211,6 +245,7 @@ def test_a_run_without_noise_has_sigma_zero(tmp_path, config):
         ({"env_wrapper": [noise(True)]}, "sigma of NoisyObservationWrapper"),
         ({"env_wrapper": [noise(float("nan"))]}, "sigma of NoisyObservationWrapper"),
         ({"env_wrapper": [noise(-0.4)]}, "sigma of NoisyObservationWrapper"),
+        ({"env_wrapper": [noise(10**400)]}, "sigma of NoisyObservationWrapper"),
         ({"env_wrapper": [{**noise(0.4), NORMALISER: {}}]}, "neither a wrapper's name"),
         ({"env_wrapper": 3}, "neither a wrapper's name"),
     ],
@@ -267,3 +302,36 @@ def test_package_prefix_of_an_environment_is_not_imported(tmp_path):
     run = RunFolder.read(make_run(tmp_path, "this:CartPole-v1"))
     assert run.env_id == "CartPole-v1" and run.smoothing_sigma() == 0.0
     assert "this" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "name", ["their.pkg.NoisyObservationWrapper", "sb3_campus.NoisyObservationWrapper", "NoisyObservationWrapper"]
+)
+def test_a_wrapper_of_the_same_name_from_elsewhere_is_no_smoothing_noise(tmp_path, name):
+    run = RunFolder.read(make_run(tmp_path, env_wrapper=[{name: {"sigma": 0.2}}]))
+    assert run.smoothing_sigma() == 0.0 and run.foreign_noise() == name and run.clean_keys() is None
+    run = RunFolder.read(make_run(tmp_path, number=2, env_wrapper=[{name: {"sigma": 0.2}}, noise(0.4)]))
+    assert run.smoothing_sigma() == 0.4
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sb3_camp.NoisyObservationWrapper", "sb3_camp.wrappers.noisy_observation.NoisyObservationWrapper", NOISE],
+)
+def test_finds_the_noise_under_each_of_its_names(tmp_path, name):
+    run = RunFolder.read(make_run(tmp_path, env_wrapper=[{name: {"sigma": 0.2}}]))
+    assert run.smoothing_sigma() == 0.2 and run.foreign_noise() is None and run.clean_keys() == []
+
+
+@pytest.mark.parametrize("keys", [["b", "a"], ("a", "b", "a")])
+def test_tells_the_entries_without_noise(tmp_path, keys):
+    run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
+    assert run.clean_keys() == ["a", "b"]
+    assert RunFolder.read(make_run(tmp_path, number=2)).clean_keys() is None
+
+
+@pytest.mark.parametrize("keys", ["a", [1], {"a": 1}, None])
+def test_refuses_entries_without_noise_that_are_no_list_of_names(tmp_path, keys):
+    run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
+    with pytest.raises(InputError, match="clean_keys of NoisyObservationWrapper must be a list of texts"):
+        run.clean_keys()

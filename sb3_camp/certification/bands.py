@@ -7,7 +7,7 @@ least 1 - alpha.
 """
 
 import math
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,9 @@ _ALL_COUNTS_UP_TO = 100_000
 _GRID_STEP = 0.1
 # Where alpha itself comes near the rounding error of 1 - alpha, the union bound (always valid) takes over.
 _SMALLEST_EXACT_ALPHA = 1e-8
+_SMALLEST_ALPHA_IN_ALLOWANCES = 100
+# SciPy's quantiles of the Beta laws end in nan where the level is below about 1e-100.
+_SMALLEST_ALPHA = 1e-50
 # The exponents of the Poisson probabilities reach m log m, so their rounding errors are in proportion to it.
 _ROUNDING = 1e-15
 
@@ -44,7 +47,8 @@ def lower_band(counts: ArrayLike, m: int, alpha: float, method: str, n_threshold
     :param method: one of ``METHODS``
     :param n_thresholds: number of thresholds that share alpha, for ``"clopper-pearson"`` only
     :return: float64 array of the shape of counts, in [0, 1)
-    :raises InputError: for an unknown method, an alpha outside (0, 1), m < 1, or n_thresholds missing or out of place
+    :raises InputError: for an unknown method, an alpha outside (0, 1) or below 1e-50, m < 1, or n_thresholds missing or out of
+        place
     """
     _check(m, alpha, method, n_thresholds)
     counts = np.asarray(counts)
@@ -83,29 +87,32 @@ def berk_jones_level(m: int, alpha: float) -> float:
     With the order statistics U_(1) <= ... <= U_(m) of independent uniforms, all of U_(k) >= quantile(a') of Beta(k, m - k + 1)
     hold together with probability 1 - alpha. The level is rounded down (in the ninth digit, for a usual alpha), never up.
     Beyond 100,000 episodes only a fine grid of counts k is tested, the level is the exact one for that grid, and a count
-    between has the bound of the next lower one. For an alpha below 1e-8 the level is alpha / m (union bound). Takes about a
-    second at m = 10,000 and 20 seconds from 100,000 on; results are kept.
+    between has the bound of the next lower one. For an alpha below 1e-8 (1.4e-6 at a million episodes) the level is alpha / m
+    (union bound). Takes about a second at m = 10,000 and 20 seconds from 100,000 on; results are kept.
 
     :param m: number of independent episodes, at least 1
     :param alpha: joint failure probability, in (0, 1)
     :return: a', between alpha / m and alpha
-    :raises InputError: for m < 1 or an alpha outside (0, 1)
+    :raises InputError: for m < 1 or an alpha outside (0, 1) or below 1e-50
     """
     _check(m, alpha, "berk-jones", None)
     if m == 1:
         return float(alpha)
-    if alpha < _SMALLEST_EXACT_ALPHA:
+    if alpha < max(_SMALLEST_EXACT_ALPHA, _SMALLEST_ALPHA_IN_ALLOWANCES * _allowance(m)):
         return alpha / m
     counts = _tested_counts(m)
     wanted = math.log(-math.log1p(-alpha))
 
     # log(-log(probability)) is nearly a straight line in log(level): the root finder needs few steps.
+    @cache
     def excess(log_level: float) -> float:
         holds = _holding_probability(m, counts, _clopper_pearson(counts, m, math.exp(log_level)))
         return math.log(-math.log(max(holds, 1e-300))) - wanted
 
+    if excess(math.log(alpha / m)) >= 0:  # by rounding only
+        return alpha / m
     tolerance = 1e-9
-    return math.exp(brentq(excess, math.log(alpha / m), math.log(alpha), xtol=tolerance) - 2 * tolerance)
+    return max(alpha / m, math.exp(brentq(excess, math.log(alpha / m), math.log(alpha), xtol=tolerance) - 2 * tolerance))
 
 
 def _holding_probability(m: int, counts: np.ndarray, bounds: np.ndarray) -> float:
@@ -135,7 +142,12 @@ def _holding_probability(m: int, counts: np.ndarray, bounds: np.ndarray) -> floa
             first = low
     still_to_come = m - first - np.arange(len(state))
     probability = state @ _poisson_pmf(still_to_come, m - mean[-1]) / _poisson_pmf(np.array(m), m)
-    return float(probability) - _ROUNDING * m * math.log(m)
+    return float(probability) - _allowance(m)
+
+
+def _allowance(m: int) -> float:
+    """More than the rounding error of :func:`_holding_probability`."""
+    return _ROUNDING * m * math.log(m)
 
 
 def _poisson_pmf(k: np.ndarray, mean: ArrayLike) -> np.ndarray:
@@ -164,6 +176,8 @@ def _check(m: int, alpha: float, method: str, n_thresholds: int | None) -> None:
         raise InputError(f"a band needs at least one episode, got {m}")
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
+    if alpha < _SMALLEST_ALPHA:
+        raise InputError(f"alpha must be at least {_SMALLEST_ALPHA:g}, got {alpha}")
     if method != "clopper-pearson":
         if n_thresholds is not None:
             raise InputError(f"n_thresholds is for the method clopper-pearson only, not for {method}")

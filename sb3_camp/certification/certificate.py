@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.figures import certificate_figure
+from sb3_camp.certification.shown import exact
 from sb3_camp.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def build_certificate(
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
 
-    :param logs: what :func:`sb3_camp.certification.episode_logs.read_logs` returned, so that pooling is sound
+    :param logs: what :func:`sb3_camp.certification.pooling.read_logs` returned, so that pooling is sound
     :param sigma: standard deviation of the noise on the observations, in their units
     :param radii: l2 radii in the units of the observations, ascending
     :param alpha: the certificate is wrong with at most this probability
@@ -63,18 +65,22 @@ def build_certificate(
     returns = np.concatenate([log.returns for log in logs])
     options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
     curve = certified_return(returns, sigma, radii, **options)
-    reached = {_target_name(target): certified_radius(returns, sigma, target, **options) for target in targets}
+    reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
     n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
     ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
     first = logs[0]
     return {
         "format": CERTIFICATE_FORMAT,
         "env_id": first.env_id,
+        "env_kwargs": first.env_kwargs,
+        "env_wrappers": first.env_wrappers,
         "algo": first.algo,
         "model": first.model,
         "model_sha256": first.model_sha256,
+        "timesteps": first.timesteps,
         "deterministic": first.deterministic,
         "sigma": sigma,
+        "clean_keys": first.clean_keys,
         "method": method,
         "alpha": alpha,
         "min_return": min_return,
@@ -93,11 +99,6 @@ def build_certificate(
             "scipy": scipy.__version__,
         },
     }
-
-
-def _target_name(target: float) -> str:
-    short = f"{target:g}"
-    return short if float(short) == target else repr(float(target))
 
 
 def _source(log: EpisodeLog) -> dict[str, Any]:
@@ -196,8 +197,25 @@ def read_certificate(path: Path) -> dict[str, Any]:
             raise InputError(f"{path}: {key} cannot be {certificate[key]}")
     if not isinstance(certificate.get("method"), str):
         raise InputError(f"{path}: method must be a text")
+    _check_origin(path, certificate)
     return certificate
 
 
+def _check_origin(path: Path, certificate: dict[str, Any]) -> None:
+    for key in ("env_kwargs", "env_wrappers"):
+        if not isinstance(certificate.get(key), dict | None):
+            raise InputError(f"{path}: {key} must be an object or null")
+    clean_keys, sources = certificate.get("clean_keys"), certificate.get("sources")
+    if not isinstance(clean_keys, list | None) or not all(isinstance(key, str) for key in clean_keys or ()):
+        raise InputError(f"{path}: clean_keys must be a list of texts or null")
+    if not isinstance(sources, list) or not all(map(_is_source, sources)):
+        raise InputError(f"{path}: sources must be a list of objects that have the texts path and sha256")
+
+
+def _is_source(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("path"), str) and isinstance(value.get("sha256"), str)
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Python reads an integer of any size, which no float can hold
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

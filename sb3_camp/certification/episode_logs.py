@@ -14,6 +14,7 @@ import json
 import math
 import re
 import reprlib
+import sys
 import zipfile
 import zlib
 from array import array
@@ -29,7 +30,6 @@ from sb3_camp.zoo.run_folder import noise_clean_keys
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
 
-_KINDS = {str: "text", int: "whole number", float: "finite number", bool: "bool"}
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
 # What np.load and zipfile raise for damaged or hostile content, besides their own errors
@@ -126,7 +126,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     if not text:
         raise InputError(f"{path}: empty file")
     first, _, body = text.partition("\n")
-    header = monitor_header(path, first)
+    header = _monitor_header(path, first)
     if not text.endswith("\n"):
         line = text.count("\n") + 1
         raise InputError(f"{path}, line {line}: cut off: no newline at its end, so the last episode may be incomplete")
@@ -155,7 +155,16 @@ def read_monitor(path: Path) -> EpisodeLog:
     )
 
 
-def monitor_header(path: Path, line: str) -> dict[str, Any]:
+def read_header(path: Path) -> dict[str, Any]:
+    """
+    :param path: a monitor log
+    :return: its header, among it ``t_start`` (a finite number) and ``env_id`` (a text)
+    :raises InputError: if it cannot be read or has no such header
+    """
+    return _monitor_header(path, read_content(path).partition(b"\n")[0].decode("utf-8", errors="replace"))
+
+
+def _monitor_header(path: Path, line: str) -> dict[str, Any]:
     try:
         header = json.loads(line[1:]) if line.startswith("#") else None
     except (ValueError, RecursionError):
@@ -163,8 +172,8 @@ def monitor_header(path: Path, line: str) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise InputError(f'{path}, line 1: not the header #{{"t_start": ..., "env_id": ...}} of a monitor log')
     t_start = header.get("t_start")
-    if isinstance(t_start, bool) or not isinstance(t_start, int | float) or not math.isfinite(t_start):
-        raise InputError(f"{path}, line 1: t_start must be a number of seconds, not {t_start!r}")
+    if isinstance(t_start, bool) or not isinstance(t_start, int | float) or not abs(t_start) <= sys.float_info.max:
+        raise InputError(f"{path}, line 1: t_start must be a number of seconds, not {reprlib.repr(t_start)}")
     if not isinstance(header.get("env_id"), str):
         raise InputError(f"{path}, line 1: env_id must be a text, not {header.get('env_id')!r}")
     return header
@@ -251,8 +260,10 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
 
     def entry(key: str, kind: type) -> Any:
         value = data[key].item() if key in data and data[key].ndim == 0 else None
-        if type(value) is not kind or (kind is float and not math.isfinite(value)):
-            raise InputError(f"{path}: {key} must be one {_KINDS[kind]}, not {reprlib.repr(value)}")
+        if type(value) is not kind:
+            raise InputError(f"{path}: {key} must be one {kind.__name__}, not {reprlib.repr(value)}")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"{path}: {key} is {value}")
         return value
 
     def from_json(key: str) -> Any:
@@ -314,6 +325,11 @@ def _q_gap(path: Path, data: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def read_content(path: Path) -> bytes:
+    """
+    :param path: a file
+    :return: its content
+    :raises InputError: if it cannot be read
+    """
     try:
         return path.read_bytes()
     except OSError as error:

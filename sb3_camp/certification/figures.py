@@ -1,9 +1,11 @@
 """Pictures of certificates: the certified return as a function of the l2 norm of the attack, several on one picture."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from sb3_camp.certification.shown import exact, printable
 from sb3_camp.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#
 _LINES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"))
 _N_STYLES = len(_COLOURS) * len(_LINES)  # their numbers have no common divisor, so each pair occurs
 _PIXEL = 255
+_IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
+_SHORT = 40
 
 
 def certificate_figure(
@@ -30,7 +34,9 @@ def certificate_figure(
     Draw the curves of certificates of one environment, each as a staircase: the value at a radius holds for all smaller ones.
 
     A marker at radius 0 shows the mean return. Band method, alpha, number of episodes and lowest possible return stand in the
-    title; where they are not the same for all curves, in the legend behind the label of each.
+    title; where they are not the same for all curves, in the legend behind the label of each. There stand too: keyword
+    arguments and wrappers of the environment if they differ, for they may make another task of it, and what an attack must not
+    touch (``clean_keys``).
 
     :param certificates: what :func:`sb3_camp.certification.certificate.read_certificate` returns for each
     :param labels: one for each certificate, distinct within a panel; between dollar signs in matplotlib's math notation.
@@ -63,7 +69,7 @@ def certificate_figure(
     grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
     for axes, (title, members) in zip(grid, panels.items(), strict=False):
         for i in members:
-            mark = ", ".join(marks[name][i] for name in differing)
+            mark = ", ".join([*(marks[name][i] for name in differing), *map(_literal, not_covered(certificates[i]))])
             _draw(axes, certificates[i], texts[i] + (mark and f" ({mark})"), styles[texts[i]], _PIXEL if pixels else 1)
         if by is not None:
             axes.set_title(f"sigma {title}" + ("/255" if pixels else ""), fontsize="medium")
@@ -73,7 +79,9 @@ def certificate_figure(
         axes.legend(fontsize="small")
     for axes in grid[len(panels) :]:
         axes.remove()
-    figure.suptitle(", ".join(marks[name][0] for name in marks if name not in differing), fontsize="small")
+    figure.suptitle(
+        ", ".join(marks[name][0] for name in marks if name in _IN_TITLE and name not in differing), fontsize="small"
+    )
     unit = ", in pixel values / 255" if pixels else ""
     figure.supxlabel(f"l2 norm of the attack on the observations of an episode{unit}", fontsize="medium")
     figure.supylabel("certified expected return (marker: mean return)", fontsize="medium")
@@ -101,9 +109,19 @@ def default_labels(
 def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
     """
     :param certificates: the certificates
-    :return: in words, which of band method, alpha, number of episodes and lowest return are not the same for all of them
+    :return: in words, which of band method, alpha, number of episodes, lowest return, keyword arguments and wrappers of the
+        environment are not the same for all of them
     """
     return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
+
+
+def not_covered(certificate: Certificate) -> list[str]:
+    """
+    :param certificate: a certificate
+    :return: in words, what an attack must not touch; empty if nothing is excepted
+    """
+    keys = certificate.get("clean_keys")
+    return [f"not covered: entries {', '.join(map(printable, keys))}"] if keys else []
 
 
 def check_one_environment(certificates: Sequence[Certificate], names: Sequence[str]) -> None:
@@ -126,14 +144,14 @@ def _panels(certificates: Sequence[Certificate], by: Literal["sigma"] | None) ->
         return {"": list(range(len(certificates)))}
     panels: dict[str, list[int]] = {}
     for i in sorted(range(len(certificates)), key=lambda i: certificates[i]["sigma"]):
-        panels.setdefault(f"{certificates[i]['sigma']:g}", []).append(i)
+        panels.setdefault(exact(certificates[i]["sigma"]), []).append(i)
     return {title: sorted(members) for title, members in panels.items()}
 
 
 def _name(certificate: Certificate, pixels: bool, with_sigma: bool) -> str:
-    names = [str(certificate[key]) for key in ("algo", "env_id") if certificate.get(key)]
+    names = [printable(str(certificate[key])) for key in ("algo", "env_id") if certificate.get(key)]
     if with_sigma or not names:
-        names.append(f"sigma {certificate['sigma']:g}" + ("/255" if pixels else ""))
+        names.append(f"sigma {exact(certificate['sigma'])}" + ("/255" if pixels else ""))
     return ", ".join(names)
 
 
@@ -141,10 +159,38 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
     return {
         "method": [_literal(certificate["method"]) for certificate in certificates],
-        "alpha": [f"alpha {certificate['alpha']:g}" for certificate in certificates],
+        "alpha": [f"alpha {exact(certificate['alpha'])}" for certificate in certificates],
         "number of episodes": [f"{certificate['n_episodes']} episodes" for certificate in certificates],
-        "lowest return": [f"no return below {certificate['min_return']:g}" for certificate in certificates],
+        "lowest return": [f"no return below {exact(certificate['min_return'])}" for certificate in certificates],
+        "env_kwargs": _variants("env_kwargs", certificates),
+        "env_wrappers": _variants("env_wrappers", certificates),
     }
+
+
+def _variants(key: str, certificates: Sequence[Certificate]) -> list[str]:
+    """The entry of each certificate as a text, which is equal for equal entries: in short, if need be by a number."""
+    variants: list[str] = []
+    texts = []
+    for certificate in certificates:
+        entry = _without_sigma(certificate.get(key), certificate["sigma"])
+        variant = json.dumps(entry, sort_keys=True)
+        if variant not in variants:
+            variants.append(variant)
+        if entry is None:
+            texts.append(f"{key} unknown")
+        elif len(variant) <= _SHORT:
+            texts.append(f"{key} {_literal(variant) if entry else 'none'}")
+        else:
+            texts.append(f"{key} no. {variants.index(variant) + 1}")
+    return texts
+
+
+def _without_sigma(entry: Any, sigma: float) -> Any:
+    """Without the noise of the certificate, which has an entry of its own."""
+    if isinstance(entry, Mapping):
+        items = entry.items()
+        return {name: _without_sigma(value, sigma) for name, value in items if name != "sigma" or value != sigma}
+    return [_without_sigma(value, sigma) for value in entry] if isinstance(entry, list) else entry
 
 
 def _literal(text: str) -> str:

@@ -1,10 +1,10 @@
 """What a run folder of RL Zoo says about the run: environment, algorithm, hyperparameters and the smoothing noise."""
 
 import ast
-import math
 import re
 import reprlib
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +44,7 @@ def noise_clean_keys(settings: Mapping[str, Any], where: Path) -> list[str] | No
     """
     :param settings: hyperparameters of the zoo
     :param where: their file, for the message
-    :return: the entries of a Dict observation that the smoothing noise passes on without noise, sorted; None if no wrapper is a
+    :return: the entries of a Dict observation that the smoothing noise passes on without noise, sorted; None if no wrapper is
         smoothing noise
     :raises InputError: if ``clean_keys`` is not a list of texts
     """
@@ -215,7 +215,7 @@ class RunFolder:
 
     def _sigma_value(self, kwargs: Any, where: str) -> float:
         sigma = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
-        if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma < math.inf:
+        if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma <= sys.float_info.max:
             text = reprlib.repr(sigma)
             raise InputError(f"{self.config_file}: the sigma of {where} must be a number that is at least 0, not {text}")
         return float(sigma)
