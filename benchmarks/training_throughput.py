@@ -24,9 +24,9 @@ SETTINGS: dict[str, Any] = dict(
     learning_starts=1000,
     target_update_interval=1000,
     train_freq=256,
-    gradient_steps=128,
+    gradient_steps=256,
     n_steps=20,
-    policy_kwargs=dict(net_arch=[256, 256]),
+    policy_kwargs=dict(net_arch=[64, 64]),
     seed=0,
     device="cpu",
 )
