@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         help="zoo run folder, evaluations.npz, *.monitor.csv or a folder with these; several are pooled",
     )
     parser.add_argument(
-        "--sigma", type=float, help="Noise on the observations, where neither the log nor its run folder tells"
+        "--sigma", type=float, help="the noise that was on the observations, where neither the log nor its run folder tells"
     )
     parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
     parser.add_argument("--method", choices=METHODS, default="berk-jones", help="Confidence band on the law of the return")
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 def _certify(args: argparse.Namespace) -> None:
     logs = read_logs(args.paths)
     run = _find_run(logs)
-    sigma = _find_sigma(logs[0], run, args.sigma)
+    sigma, sigma_assumed = _find_sigma(logs[0], run, args.sigma)
     clean_keys = _find_clean_keys(logs[0], run)
     min_return = _find_min_return(logs, args.min_return)
     support = _find_support(args, logs, run)
@@ -90,6 +90,7 @@ def _certify(args: argparse.Namespace) -> None:
         min_return=min_return,
         support=support,
         targets=args.targets,
+        sigma_assumed=sigma_assumed,
     )
     certificate.update(clean_keys=clean_keys)
     if run is not None:
@@ -138,8 +139,8 @@ def _find_run(logs: list[EpisodeLog]) -> RunFolder | None:
     return runs[0]
 
 
-def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> float:
-    """The noise that the episodes were played with; all that tell of it must agree."""
+def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> tuple[float, bool]:
+    """The noise that the episodes were played with, and whether only the user says so; all that tell of it must agree."""
     sources: list[tuple[str, float]] = []
     if log.sigma is not None:
         sources.append((str(log.path), log.sigma))
@@ -155,21 +156,23 @@ def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> 
             raise InputError(f"--sigma must be a finite number that is at least 0, not {given}")
         sources.append(("--sigma", given))
     if not sources:
-        raise InputError(f"{log.path}: nothing tells the noise on the observations: pass it with --sigma")
+        raise InputError(
+            f"{log.path}: nothing tells the noise that was on the observations: if there was noise, say its sigma with --sigma"
+        )
     where, sigma = sources[0]
     if sigma == 0:
         advice = ""
         if run is not None:
             foreign = run.foreign_noise()
             advice = f": {foreign} is not of this package, so nothing is known of it" if foreign is not None else ""
-            advice += f": run {run.evaluate_command()} --sigma S"
+            advice += f": run {run.evaluate_command()}"
         raise InputError(
             f"{where}: no smoothing noise on the observations, so there is nothing to certify (log: {log.path}){advice}"
         )
     for other, value in sources[1:]:
         if not math.isclose(value, sigma, rel_tol=1e-6):
             raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}")
-    return sigma
+    return sigma, where == "--sigma"
 
 
 def _find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None:

@@ -310,8 +310,7 @@ def _environment(args: argparse.Namespace, model_path: Path) -> tuple[Evaluation
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
     if args.sigma is not None and args.sigma != noise.sigma:
         raise InputError(
-            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out "
-            f"(tasks of this package take another sigma by --env-kwargs sigma:{args.sigma:g})"
+            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out"
         )
     if run is not None:
         # What a live environment does not show: a normalizer that the zoo puts around it

@@ -35,6 +35,23 @@ def warning_lines(capsys: pytest.CaptureFixture, *args: Any) -> list[str]:
 # What the certificate does not cover, or only by assumption
 
 
+def test_a_noise_that_only_the_user_vouches_for_is_called_an_assumption(tmp_path, capsys):
+    outside = write_monitor(tmp_path / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
+    assert certify(outside, "--sigma", 0.2, "-o", tmp_path) == 0
+    assert certificate_in(tmp_path)["sigma_assumed"] is True
+    assert "Assumed: the episodes were played with fresh noise of sigma 0.2" in capsys.readouterr().out
+    evaluated = write_evaluation(tmp_path / "evaluations.npz", RETURNS, sigma=0.2)
+    assert certify(evaluated, "--sigma", 0.2, "-o", tmp_path) == 0
+    assert certificate_in(tmp_path)["sigma_assumed"] is False
+    assert "fresh noise" not in capsys.readouterr().out
+
+
+def test_the_possible_returns_are_called_an_assumption(tmp_path, capsys):
+    path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 3.0, 2.0])
+    assert certify(path, "--method", "clopper-pearson", "--support", "1:3") == 0
+    assert "Assumed: only 3 returns are possible, from 1 to 3 (--support)\n" in capsys.readouterr().out
+
+
 def test_entries_without_noise_are_named(tmp_path, capsys):
     path = write_evaluation(tmp_path / "evaluations.npz", RETURNS, clean_keys='["b", "a"]')
     assert certify(path) == 0

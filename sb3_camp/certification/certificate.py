@@ -38,6 +38,7 @@ def build_certificate(
     min_return: float = 0.0,
     support: Sequence[float] | None = None,
     targets: Sequence[float] = (),
+    sigma_assumed: bool = False,
 ) -> dict[str, Any]:
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
@@ -50,6 +51,7 @@ def build_certificate(
     :param min_return: a return that no episode can fall below
     :param support: for ``"clopper-pearson"``, the returns that are possible
     :param targets: returns whose largest certified radius is wanted too
+    :param sigma_assumed: whether neither the logs nor the run folder tells sigma
     :return: the content of ``certificate.json``
     :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
     """
@@ -80,6 +82,7 @@ def build_certificate(
         "timesteps": first.timesteps,
         "deterministic": first.deterministic,
         "sigma": sigma,
+        "sigma_assumed": sigma_assumed,
         "clean_keys": first.clean_keys,
         "method": method,
         "alpha": alpha,
@@ -166,12 +169,13 @@ def _save(figure: "Figure", path: Path) -> None:
         figure.savefig(path, dpi=150)
 
 
-def read_certificate(path: Path) -> dict[str, Any]:
+def read_certificate(path: str | Path) -> dict[str, Any]:
     """
     :param path: a ``certificate.json``
     :return: its content
     :raises InputError: if it is not a sound certificate
     """
+    path = Path(path)
     try:
         certificate = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

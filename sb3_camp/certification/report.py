@@ -26,7 +26,12 @@ def print_report(certificate: dict[str, Any], every: int) -> None:
         f"Noise sigma {exact(sigma)}; method {certificate['method']}, confidence {confidence(certificate['alpha'])} "
         "for all radii together"
     )
+    if certificate["sigma_assumed"]:
+        print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (--sigma)")
     print(f"Assumed: no episode can return less than {exact(certificate['min_return'])} (--min-return)")
+    if certificate["support"] is not None:
+        low, high = exact(certificate["support"][0]), exact(certificate["support"][-1])
+        print(f"Assumed: only {len(certificate['support'])} returns are possible, from {low} to {high} (--support)")
     if certificate["clean_keys"]:
         print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate['clean_keys']))} (clean_keys)")
     print(f"\n{'radius':>12} {'radius/sigma':>14} {'certified return':>18}")

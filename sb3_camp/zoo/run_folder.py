@@ -140,7 +140,7 @@ class RunFolder:
 
     def evaluate_command(self) -> str:
         """
-        :return: the command that evaluates the last model of this run
+        :return: the command that evaluates the last model of this run, with noise of a sigma S to choose if the run has none
         """
         path = self.path.absolute()
         env_name = self.env_id.replace("/", "-")
@@ -150,6 +150,8 @@ class RunFolder:
             command += ["-f", str(self.path.parent.parent), "--exp-id", number[1]]
         else:
             command += ["--model", str(self.path / f"{env_name}.zip")]
+        if self.smoothing_sigma() == 0:
+            command += ["--sigma", "S"]
         return shlex.join(command)
 
     def smoothing_sigma(self, evaluation: bool = False) -> float:
