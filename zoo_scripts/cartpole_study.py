@@ -15,6 +15,8 @@ from pathlib import Path
 
 from quickstart import ENV, Step, run_together
 
+from sb3_camp.certification.shown import floor_decimals
+
 RADII = ("0", "0.2", "0.4", "0.6", "0.8")
 
 
@@ -67,8 +69,8 @@ def main() -> None:
             arguments = f"-m sb3_camp.certify {output}/evaluations.npz -o {output} --radii {' '.join(RADII)}".split()
             subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
             certificate = json.loads((output / "certificate.json").read_text())
-            values = [certificate["mean_return"], *certificate["certified_return"]]
-            writer.writerow([algo, seed, which, *(f"{value:.2f}" for value in values)])
+            bounds = [floor_decimals(value, 2) for value in certificate["certified_return"]]
+            writer.writerow([algo, seed, which, f"{certificate['mean_return']:.2f}", *bounds])
     print((folder / "results.csv").read_text())
 
 
