@@ -138,6 +138,17 @@ class ThreeActions(gym.Env):
     action_space = spaces.Discrete(3)
 
 
+def test_a_reference_with_another_number_of_discrete_observations_is_refused():
+    class Cells(ThreeActions):
+        def __init__(self, n: int):
+            self.observation_space = spaces.Discrete(n)
+
+    dqn = DQN("MlpPolicy", Cells(5), buffer_size=10, device="cpu")
+    small_model(make_vec_env(lambda: Cells(5)), reference=dqn)
+    with pytest.raises(InputError, match="it observes"):
+        small_model(make_vec_env(lambda: Cells(7)), reference=dqn)
+
+
 def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "model.zip").write_bytes(b"not a zip")
     with pytest.raises(InputError, match="not an SB3 checkpoint"):

@@ -33,12 +33,9 @@ def _is_finite_and_not_negative(value: Any) -> bool:
 
 def _linear_schedule(text: str) -> Schedule | str:
     """The zoo's notation ``lin_<number>``: linear from the number to 0; any other text as it is."""
+    notation, _, number = text.partition("_")
     try:
-        return (
-            LinearSchedule(start=float(text.removeprefix("lin_")), end=0.0, end_fraction=1.0)
-            if text.startswith("lin_")
-            else text
-        )
+        return LinearSchedule(start=float(number), end=0.0, end_fraction=1.0) if notation == "lin" else text
     except ValueError:
         return text
 

@@ -4,7 +4,6 @@ import inspect
 import os
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
@@ -12,6 +11,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from sb3_camp.errors import InputError
+from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
 
 
@@ -69,7 +69,7 @@ def check_same_spaces(policy: BasePolicy, observation_space: spaces.Space, actio
 
     :raises InputError: if the reference cannot act on these spaces
     """
-    if _signature(policy.observation_space) != _signature(observation_space):
+    if space_signature(policy.observation_space) != space_signature(observation_space):
         raise InputError(
             f"reference: it observes {policy.observation_space}, this environment gives {observation_space}: "
             "shapes and dtypes must be the same."
@@ -83,11 +83,3 @@ def _freeze(policy: BasePolicy, device: th.device) -> BasePolicy:
     policy.requires_grad_(False)
     policy.set_training_mode(False)
     return policy
-
-
-def _signature(space: spaces.Space) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _signature(subspace) for key, subspace in space.spaces.items()}
-    # SB3 converts all floats to single precision
-    is_float = space.dtype is not None and np.issubdtype(space.dtype, np.floating)
-    return type(space), space.shape, "float" if is_float else space.dtype

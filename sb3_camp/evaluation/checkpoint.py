@@ -16,6 +16,7 @@ from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from sb3_camp.errors import InputError
+from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
 
 
@@ -56,8 +57,8 @@ def check_spaces(model: BaseAlgorithm, env: VecEnv, model_path: Path) -> None:
     :param model_path: File of the model, for the message
     :raises InputError: if shapes, kinds of numbers or actions differ
     """
-    expected = _signature(model.observation_space)
-    if expected not in (_signature(env.observation_space), _signature(_channels_first(env.observation_space))):
+    expected = space_signature(model.observation_space)
+    if expected not in (space_signature(env.observation_space), space_signature(_channels_first(env.observation_space))):
         raise InputError(
             f"{model_path}: the policy observes {model.observation_space}, the environment gives {env.observation_space}: "
             "check --env, and the wrappers and frame stack that it was trained with"
@@ -98,13 +99,4 @@ def _channels_first(space: spaces.Space) -> spaces.Space:
         return spaces.Dict({key: _channels_first(entry) for key, entry in space.spaces.items()})
     if isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3:
         return VecTransposeImage.transpose_space(spaces.Box(0, 255, space.shape, space.dtype))
-    return space
-
-
-def _signature(space: spaces.Space) -> Any:
-    if isinstance(space, spaces.Dict):
-        return {key: _signature(entry) for key, entry in space.spaces.items()}
-    if isinstance(space, spaces.Box):
-        # SB3 converts all floats to single precision
-        return space.shape, "float" if space.dtype.kind == "f" else space.dtype.name
     return space
