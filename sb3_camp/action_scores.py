@@ -12,6 +12,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_camp.errors import InputError
+from sb3_camp.noisy_net.policies import NoisyMlpPolicy
 
 ActionScores = Callable[[PyTorchObs], th.Tensor]
 
@@ -20,7 +21,8 @@ def action_scores(policy: BasePolicy) -> ActionScores:
     """
     The scores by which a policy ranks its actions: its greedy action is their argmax.
 
-    DQN and CAMPDQN: Q-values; QR-DQN: means of the quantiles; PPO, A2C, TRPO: logits; ARS: outputs of the network.
+    DQN and CAMPDQN: Q-values; NoisyNet: Q-values at the mean weights; QR-DQN: means of the quantiles; PPO, A2C, TRPO: logits;
+    ARS: outputs of the network.
 
     :param policy: Policy of an SB3 or sb3-contrib model with a Discrete action space
     :return: Function of a batch of observations, as tensors in the policy's observation space (not yet normalised), to scores
@@ -31,6 +33,8 @@ def action_scores(policy: BasePolicy) -> ActionScores:
         raise InputError(
             f"{type(policy).__name__} has the action space {policy.action_space}; action scores need Discrete actions."
         )
+    if isinstance(policy, NoisyMlpPolicy):
+        return policy.q_net.mean_q_values
     if isinstance(policy, DQNPolicy):
         return policy.q_net
     if isinstance(policy, QRDQNPolicy):

@@ -6,16 +6,19 @@ import pytest
 from stable_baselines3 import DQN
 
 from sb3_camp.camp_dqn import CAMPDQN
+from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.zoo.hyperparams_opt import (
     convert_camp_dqn_params,
     convert_gaussian_dqn_params,
     sample_camp_dqn_params,
     sample_gaussian_dqn_params,
+    sample_noisynet_dqn_params,
 )
 
 SPACES = {
     "camp_dqn": (CAMPDQN, sample_camp_dqn_params, convert_camp_dqn_params),
     "gaussian_dqn": (DQN, sample_gaussian_dqn_params, convert_gaussian_dqn_params),
+    "noisynet_dqn": (NoisyNetDQN, sample_noisynet_dqn_params, convert_gaussian_dqn_params),
 }
 
 
@@ -68,6 +71,17 @@ def test_camp_search_space_covers_the_paper():
     assert "adaptive" in eta, "adaptive eta is never sampled"
     assert any(isinstance(value, float) for value in eta), "fixed eta is never sampled"
     assert all(value == "adaptive" or value > 0 for value in eta)
+
+
+def test_noisynet_is_searched_in_the_space_of_dqn_without_the_exploration():
+    noisynet, gaussian = random_study().ask(), random_study().ask()
+    sampled = sample_noisynet_dqn_params(noisynet, 0, 1, no_her())
+    sample_gaussian_dqn_params(gaussian, 0, 1, no_her())
+    exploration = {"exploration_fraction", "exploration_final_eps"}
+    assert gaussian.distributions.keys() - noisynet.distributions.keys() == exploration
+    assert noisynet.distributions == {k: v for k, v in gaussian.distributions.items() if k not in exploration}
+    assert not any(name.startswith("exploration") for name in sampled)
+    assert noisynet.user_attrs["gamma"] == sampled["gamma"], "what the zoo remarks on the trial is kept"
 
 
 def test_n_steps_is_left_out_with_her_where_sb3_would_ignore_it():

@@ -238,7 +238,7 @@ def test_an_editable_install_reads_its_start_up_file_finds_its_yml_and_is_remove
     )
     finder, ymls = environment.run("-c", code, cwd=tmp_path).stdout.splitlines()
     assert finder == "ZooFinder"
-    assert {"camp_dqn.yml", "gaussian_dqn.yml", "paper"} <= set(ymls.split())
+    assert {"camp_dqn.yml", "gaussian_dqn.yml", "noisynet_dqn.yml", "paper"} <= set(ymls.split())
     environment.pip("uninstall", "-y", "sb3_camp", cwd=tmp_path)
     assert environment.files() == before
 

@@ -21,12 +21,15 @@ from stable_baselines3.common.callbacks import EvalCallback
 
 import sb3_camp
 import sb3_camp_startup
+from sb3_camp.noisy_net import NoisyNetDQN
+from sb3_camp.tasks import TASKS
 from sb3_camp.zoo import register, registration
 
 ROOT = Path(__file__).resolve().parents[1]
 NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
 CAMP_KEYS = {"camp_lambda", "camp_eta", "imitation", "replay", "reference"}
-YML_FILES = [f"{folder}{algo}.yml" for folder in ("", "paper/") for algo in ("camp_dqn", "gaussian_dqn")]
+MODELS = {"camp_dqn": sb3_camp.CAMPDQN, "gaussian_dqn": DQN, "noisynet_dqn": NoisyNetDQN}
+YML_FILES = [f"{folder}{algo}.yml" for folder in ("", "paper/") for algo in ("camp_dqn", "gaussian_dqn", "noisynet_dqn")]
 
 
 def load(yml: str) -> dict:
@@ -46,8 +49,8 @@ def test_register_adds_the_algorithms_and_is_idempotent():
     register()
     assert algos == rl_zoo3.utils.ALGOS
     assert rl_zoo3.exp_manager.ExperimentManager.__init__ is init, "wrapped twice"
-    assert algos["camp_dqn"] is sb3_camp.CAMPDQN
-    assert algos["gaussian_dqn"] is algos["dqn"] is DQN
+    assert {name: algos[name] for name in MODELS} == MODELS
+    assert algos["dqn"] is DQN
 
 
 def test_register_keeps_what_is_there_under_the_same_name(monkeypatch):
@@ -62,8 +65,8 @@ def test_register_keeps_what_is_there_under_the_same_name(monkeypatch):
 def test_own_yml_is_used_only_without_a_config_and_without_a_file_of_the_zoo(tmp_path, monkeypatch):
     register()
     own = ROOT / "hyperparams" / "camp_dqn.yml"
-    assert Path(experiment(tmp_path, "camp_dqn").config) == own
-    assert Path(experiment(tmp_path, "gaussian_dqn").config) == own.with_name("gaussian_dqn.yml")
+    for algo in MODELS:
+        assert Path(experiment(tmp_path, algo).config) == own.with_name(f"{algo}.yml")
     assert experiment(tmp_path, "camp_dqn", config="missing.yml").config == "missing.yml"
     assert Path(experiment(tmp_path, "dqn").config) == Path(rl_zoo3.__file__).parent / "hyperparams" / "dqn.yml"
 
@@ -100,7 +103,7 @@ def test_the_scripts_register_where_no_start_up_file_is_read(script, tmp_path):
     command = [sys.executable, "-S", str(ROOT / "zoo_scripts" / f"{script}.py"), "--help"]
     result = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    assert "camp_dqn" in result.stdout and "gaussian_dqn" in result.stdout
+    assert all(algo in result.stdout for algo in MODELS)
 
 
 # The finder
@@ -201,26 +204,43 @@ def test_an_error_inside_the_zoo_itself_stays_the_zoos_own(fake_zoo, tmp_path):
 
 @pytest.mark.parametrize("yml", YML_FILES)
 def test_every_entry_has_noise_in_front_and_arguments_that_the_model_knows(yml):
-    model_class = sb3_camp.CAMPDQN if "camp_dqn" in yml else DQN
-    known = set(inspect.signature(model_class).parameters) | {"env_wrapper", "frame_stack", "n_timesteps"}
+    known = set(inspect.signature(MODELS[Path(yml).stem]).parameters) | {"env_wrapper", "frame_stack", "n_timesteps"}
     for name, entry in load(yml).items():
         assert entry.keys() <= known, name
+        numbers = [entry[key] for key in ("n_timesteps", "learning_rate") if key in entry]
+        assert all(isinstance(number, float) for number in numbers), f"{name}: YAML reads 1e-3 as a string"
+        if name.startswith("camp/"):  # noise and frame stack are part of the task
+            assert "frame_stack" not in entry and NOISE not in str(entry.get("env_wrapper")), name
+            continue
         *before, noise = entry["env_wrapper"]
         assert list(noise) == [NOISE] and noise[NOISE]["sigma"] > 0, name
         assert all(isinstance(wrapper, str) for wrapper in before), name
-        numbers = [entry[key] for key in ("n_timesteps", "learning_rate") if key in entry]
-        assert all(isinstance(number, float) for number in numbers), f"{name}: YAML reads 1e-3 as a string"
 
 
-@pytest.mark.parametrize("yml", ["camp_dqn.yml", "gaussian_dqn.yml"])
+@pytest.mark.parametrize("yml", [f"{algo}.yml" for algo in MODELS])
 def test_the_usual_names_are_there(yml):
     names = {"default", "atari", "CartPole-v0", "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "LunarLander-v3"}
     assert names <= load(yml).keys()
 
 
+@pytest.mark.parametrize("yml", YML_FILES)
+def test_every_task_has_an_entry(yml):
+    assert TASKS.keys() <= load(yml).keys()
+
+
 def test_gaussian_dqn_differs_from_camp_dqn_by_the_keys_of_camp_only():
     camp, gaussian = load("camp_dqn.yml"), load("gaussian_dqn.yml")
     assert {name: {k: v for k, v in entry.items() if k not in CAMP_KEYS} for name, entry in camp.items()} == gaussian
+
+
+@pytest.mark.parametrize("folder", ["", "paper/"])
+def test_noisynet_dqn_differs_from_gaussian_dqn_by_its_policy_and_its_exploration_only(folder):
+    expected = {
+        name: {key: value for key, value in entry.items() if not key.startswith("exploration_")}
+        | {"policy": f"Noisy{entry['policy']}"}
+        for name, entry in load(f"{folder}gaussian_dqn.yml").items()
+    }
+    assert load(f"{folder}noisynet_dqn.yml") == expected
 
 
 def test_the_papers_settings():
@@ -241,14 +261,17 @@ def test_the_papers_settings():
     # CAMP on Atari: the primary learns from a frozen reference, in a tenth of the steps, 0.01-greedy throughout
     primary = atari | dict(n_timesteps=1_000_000, exploration_initial_eps=0.01)
     algorithm = dict(camp_lambda=1, camp_eta="adaptive", imitation="soft", replay="split")
-    assert gaussian["CartPole-v0"].items() >= cartpole.items()
-    assert camp["CartPole-v0"].items() >= (cartpole | algorithm).items()
-    assert gaussian["highway-fast-v0"].items() >= highway.items()
-    assert camp["highway-fast-v0"].items() >= (highway | algorithm).items()
-    assert gaussian["atari"].items() >= atari.items()
-    assert camp["atari"].items() >= primary.items()
-    assert "reference" in camp["atari"], "without a trained reference these settings make no sense"
-    sigmas = {name: entry["env_wrapper"][-1][NOISE]["sigma"] for name, entry in camp.items()}
+    for name in ("CartPole-v0", "camp/CartPole1-v0", "camp/CartPole5-v0"):
+        assert gaussian[name].items() >= cartpole.items()
+        assert camp[name].items() >= (cartpole | algorithm).items()
+    for name in ("highway-fast-v0", "camp/Highway-v0"):
+        assert gaussian[name].items() >= highway.items()
+        assert camp[name].items() >= (highway | algorithm).items()
+    for name in ("atari", "camp/Pong1r-v0", "camp/Freeway-v0", "camp/BankHeist-v0"):
+        assert gaussian[name].items() >= atari.items()
+        assert camp[name].items() >= (primary | algorithm).items()
+        assert "reference" in camp[name], "without a trained reference these settings make no sense"
+    sigmas = {name: entry["env_wrapper"][-1][NOISE]["sigma"] for name, entry in camp.items() if "env_wrapper" in entry}
     assert sigmas == {"CartPole-v0": 0.2, "highway-fast-v0": 0.4, "atari": 12.75}
 
 
@@ -256,12 +279,16 @@ def test_the_papers_settings():
 def test_the_zoo_builds_a_model_from_every_entry(yml, tmp_path):
     """All but those that need Box2D or a trained reference."""
     register()
-    for name in load(yml).keys() - {"LunarLander-v3", "atari"}:
+    entries = load(yml)
+    for name in sorted(
+        name for name in entries if name not in ("LunarLander-v3", "atari") and "reference" not in entries[name]
+    ):
         config, env_id = ROOT / "hyperparams" / yml, name
         if name == "default":
             config, env_id = tmp_path / "default.yml", "CartPole-v1"
-            config.write_text(yaml.safe_dump({"default": load(yml)["default"]}))
+            config.write_text(yaml.safe_dump({"default": entries["default"]}))
         exp = experiment(tmp_path, Path(yml).stem, env_id, config=str(config), verbose=0)
         model, _ = exp.setup_experiment()
-        assert model.get_env().get_attr("sigma") == [load(yml)[name]["env_wrapper"][-1][NOISE]["sigma"]]
+        sigma = TASKS[name]["kwargs"] if name in TASKS else entries[name]["env_wrapper"][-1][NOISE]
+        assert model.get_env().get_attr("sigma") == [sigma["sigma"]]
         model.get_env().close()

@@ -5,9 +5,11 @@ They extend the zoo's search space for DQN. The zoo's functions are imported on 
 ``rl_zoo3.hyperparams_opt`` loads.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import optuna
+
+_EXPLORATION = "exploration_"
 
 
 def sample_gaussian_dqn_params(
@@ -43,6 +45,36 @@ def convert_gaussian_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any
     from rl_zoo3.hyperparams_opt import convert_offpolicy_params
 
     return convert_offpolicy_params(sampled_params)
+
+
+def sample_noisynet_dqn_params(
+    trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
+) -> dict[str, Any]:
+    """
+    Sampler for NoisyNet-DQN hyperparams: those of ``gaussian_dqn`` but for the epsilon-greedy exploration, which stays off.
+
+    :param trial: Optuna trial
+    :param n_actions: number of dimensions of a continuous action space (unused)
+    :param n_envs: number of environments (unused)
+    :param additional_args: the zoo's remarks on the replay buffer
+    :return: arguments for the constructor of the model
+    """
+    without_exploration = cast(optuna.Trial, _WithoutExploration(trial))
+    hyperparams = sample_gaussian_dqn_params(without_exploration, n_actions, n_envs, additional_args)
+    return {name: value for name, value in hyperparams.items() if not name.startswith(_EXPLORATION)}
+
+
+class _WithoutExploration:
+    """A trial that samples no parameter of the exploration, so that none stands in the study, where it would mislead."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        self._trial = trial
+
+    def suggest_float(self, name: str, *args: Any, **kwargs: Any) -> float:
+        return 0.0 if name.startswith(_EXPLORATION) else self._trial.suggest_float(name, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trial, name)
 
 
 def sample_camp_dqn_params(

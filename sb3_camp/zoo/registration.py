@@ -20,7 +20,7 @@ import sb3_camp
 
 def register() -> None:
     """
-    Make the zoo know the algorithms ``camp_dqn`` and ``gaussian_dqn``, before its ``train()``, ``enjoy()``, ... are called.
+    Make the zoo know ``camp_dqn``, ``gaussian_dqn`` and ``noisynet_dqn``, before its ``train()``, ``enjoy()``, ... are called.
 
     To call it again changes nothing. What the zoo or the user has registered under one of these names is kept.
     """
@@ -46,10 +46,12 @@ def add_algorithms(zoo_utils: ModuleType) -> None:
     from stable_baselines3 import DQN
 
     from sb3_camp.camp_dqn import CAMPDQN
+    from sb3_camp.noisy_net import NoisyNetDQN
 
     zoo_utils.ALGOS.setdefault("camp_dqn", CAMPDQN)
     # The same algorithm as `dqn`; the name stands for hyper-parameters that train it on noisy observations.
     zoo_utils.ALGOS.setdefault("gaussian_dqn", DQN)
+    zoo_utils.ALGOS.setdefault("noisynet_dqn", NoisyNetDQN)
 
 
 def add_samplers(zoo_hyperparams_opt: ModuleType) -> None:
@@ -63,8 +65,11 @@ def add_samplers(zoo_hyperparams_opt: ModuleType) -> None:
     samplers, converters = zoo_hyperparams_opt.HYPERPARAMS_SAMPLER, zoo_hyperparams_opt.HYPERPARAMS_CONVERTER
     samplers.setdefault("camp_dqn", hyperparams_opt.sample_camp_dqn_params)
     samplers.setdefault("gaussian_dqn", hyperparams_opt.sample_gaussian_dqn_params)
+    samplers.setdefault("noisynet_dqn", hyperparams_opt.sample_noisynet_dqn_params)
     converters.setdefault("camp_dqn", hyperparams_opt.convert_camp_dqn_params)
     converters.setdefault("gaussian_dqn", hyperparams_opt.convert_gaussian_dqn_params)
+    # Its trials hold the parameters of DQN, without those of the exploration
+    converters.setdefault("noisynet_dqn", hyperparams_opt.convert_gaussian_dqn_params)
 
 
 def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
