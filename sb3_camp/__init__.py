@@ -1,24 +1,30 @@
 """
 Certified-radius-maximizing policies (CAMP) and policy-smoothing certificates for Stable-Baselines3.
 
-The public names load on first use, so that ``import sb3_camp`` alone needs neither PyTorch nor Stable-Baselines3.
+The import registers the tasks (``camp/...``) with Gymnasium. The public names load on first use, so that ``import sb3_camp``
+alone needs neither PyTorch nor Stable-Baselines3.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sb3_camp.tasks import register_tasks
+
 if TYPE_CHECKING:
     from sb3_camp.camp_dqn import CAMPDQN
-    from sb3_camp.wrappers import NoisyObservationWrapper
+    from sb3_camp.wrappers import AdversarialObservationWrapper, NoisyObservationWrapper
 
 __version__ = "0.1.0"
 
-__all__ = ["CAMPDQN", "NoisyObservationWrapper", "__version__"]
+__all__ = ["CAMPDQN", "AdversarialObservationWrapper", "NoisyObservationWrapper", "__version__"]
 
 _HOME_OF = {
     "CAMPDQN": "sb3_camp.camp_dqn",
+    "AdversarialObservationWrapper": "sb3_camp.wrappers",
     "NoisyObservationWrapper": "sb3_camp.wrappers",
 }
+
+register_tasks()
 
 
 def __getattr__(name: str) -> Any:

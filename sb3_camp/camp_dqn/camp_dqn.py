@@ -21,10 +21,11 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
 from sb3_camp.action_scores import action_scores
-from sb3_camp.camp_dqn.frozen_reference import PolicyRecipe, check_same_spaces, load_frozen_policy
+from sb3_camp.camp_dqn.frozen_reference import check_same_spaces
 from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer, AlternatingSampling
 from sb3_camp.errors import InputError
+from sb3_camp.frozen_policy import PolicyRecipe, load_frozen_policy
 
 
 def _is_finite_and_not_negative(value: Any) -> bool:

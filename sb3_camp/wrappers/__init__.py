@@ -1,5 +1,30 @@
-"""Environment wrappers: smoothing noise on the observations. The twins for vector environments are in ``wrappers.vector``."""
+"""
+Environment wrappers: smoothing noise on the observations, and adversaries that perturb them.
+
+The twin of the noise for Gymnasium's vector environments is in ``wrappers.vector``. The adversaries load on first use, as they
+need PyTorch and Stable-Baselines3, which the noise does not.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
-__all__ = ["NoisyObservationWrapper"]
+if TYPE_CHECKING:
+    from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
+    from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
+
+__all__ = ["AdversarialObservationWrapper", "BatchedAttackVecEnv", "NoisyObservationWrapper"]
+
+_HOME_OF = {
+    "AdversarialObservationWrapper": "sb3_camp.wrappers.adversarial_observation",
+    "BatchedAttackVecEnv": "sb3_camp.wrappers.batched_attack",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from sb3_camp.errors import InputError
 from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
 
 
@@ -39,11 +40,13 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
     :param clean_keys: Entries of a Dict observation to pass on without noise. A certificate then speaks only of adversaries
         that cannot touch these entries. They must not hold a clean copy of what the other entries show: with one, the policy
         would not depend on the noise and the certificate would be void.
-    :raises InputError: (a ValueError) if sigma is not finite and >= 0, or if the observation space cannot carry the noise
+    :raises InputError: (a ValueError) if sigma is not finite and >= 0, if the observation space cannot carry the noise, or if
+        the environment has such a noise already
     """
 
     def __init__(self, env: gym.Env, sigma: float, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
         noise = ObservationNoise(env.observation_space, sigma, quantize, clean_keys)
+        _check_first_noise(env, noise.sigma)
         gym.utils.RecordConstructorArgs.__init__(
             self, sigma=noise.sigma, quantize=noise.quantize, clean_keys=list(noise.clean_keys)
         )
@@ -79,3 +82,13 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         if self._rng is None:  # made only now, so that processes that were forked before do not share it
             self._rng = np.random.default_rng()
         return self.noise(observation, self._rng)
+
+
+def _check_first_noise(env: gym.Env, sigma: float) -> None:
+    """Refuse a second noise when it is built, not only after a training that no certificate can follow."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, NoisyObservationWrapper) and env.sigma > 0 and sigma > 0:
+            spec = env.spec
+            task = f"{spec.id} has its own, set by its argument sigma: " if spec and "sigma" in spec.kwargs else ""
+            raise InputError(f"2 smoothing noises on top of each other (sigma {env.sigma:g} and {sigma:g}): {task}use one")
+        env = env.env

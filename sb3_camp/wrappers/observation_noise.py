@@ -10,9 +10,10 @@ from gymnasium import spaces
 
 from sb3_camp.errors import InputError
 
-# Marks the streams that are drawn only for noise. Without it, a generator made from a seed would repeat, draw for draw, the
-# one that Gymnasium makes from the same seed for the environment's own randomness.
+# Mark the streams that are drawn only for noise or only for attacks. Without them, a generator made from a seed would repeat,
+# draw for draw, the one that Gymnasium makes from the same seed for the environment's own randomness.
 _NOISE_STREAM = 0x6E6F6973
+_ATTACK_STREAM = 0x61747461
 
 
 def noise_generator(seed: int | Sequence[int]) -> np.random.Generator:
@@ -22,6 +23,15 @@ def noise_generator(seed: int | Sequence[int]) -> np.random.Generator:
     :param seed: Non-negative integer, or several
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_NOISE_STREAM,)))
+
+
+def attack_generator(seed: int) -> np.random.Generator:
+    """
+    A generator for random attacks whose stream differs from those of the environment and its noise with the same seed.
+
+    :param seed: Non-negative integer
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_ATTACK_STREAM,)))
 
 
 class ObservationNoise:

@@ -1,0 +1,69 @@
+"""The Atari tasks of the paper."""
+
+from typing import Any, SupportsFloat
+
+import gymnasium as gym
+from ale_py import AtariEnv
+from gymnasium.wrappers import AtariPreprocessing
+
+from sb3_camp.tasks.noisy_frames import stack_noisy_frames
+
+_MAX_FRAMES = 108_000  # 30 minutes of play, as in every id of ale-py
+
+
+def make_atari(
+    game: str,
+    sigma: float,
+    n_stack: int,
+    repeat_action_probability: float,
+    difficulty: int,
+    first_point_ends: bool = False,
+    render_mode: str | None = None,
+) -> gym.Env:
+    """
+    A game in grey pictures of 84 x 84 pixels, four frames a step, with noise on each picture.
+
+    Up to 30 idle frames at the start; each picture is the maximum of the last two frames; no life ends an episode; the rewards
+    are the game's points.
+
+    :param game: Name of the game in ale-py
+    :param sigma: Standard deviation of the noise, in pixel values (0 to 255)
+    :param n_stack: Number of pictures
+    :param repeat_action_probability: That a frame repeats the action before ("sticky actions")
+    :param difficulty: Of the game
+    :param first_point_ends: End the episode with the first point that either side makes
+    :param render_mode: As in Gymnasium
+    :return: The game without a step limit; observations: uint8, shape (n_stack, 84, 84), the newest picture last
+    """
+    env: gym.Env = AtariEnv(
+        game=game,
+        difficulty=difficulty,
+        frameskip=1,  # AtariPreprocessing skips
+        repeat_action_probability=repeat_action_probability,
+        max_num_frames_per_episode=_MAX_FRAMES,
+        render_mode=render_mode,
+    )
+    env = AtariPreprocessing(env)
+    if first_point_ends:
+        env = EndAtFirstPoint(env)
+    return stack_noisy_frames(env, sigma, n_stack)
+
+
+# What gym.make looks for, to offer render modes like "rgb_array_list"
+make_atari.metadata = AtariEnv.metadata  # type: ignore[attr-defined]
+
+
+class EndAtFirstPoint(gym.Wrapper, gym.utils.RecordConstructorArgs):
+    """
+    Terminates an episode with the first reward that is not zero.
+
+    :param env: The environment to wrap
+    """
+
+    def __init__(self, env: gym.Env) -> None:
+        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward, terminated or reward != 0, truncated, info

@@ -1,0 +1,51 @@
+"""The Highway task of the paper."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.wrappers import FlattenObservation
+from highway_env.envs.highway_env import HighwayEnvFast
+
+from sb3_camp.errors import InputError
+from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
+
+
+def make_highway(sigma: float, config: Mapping[str, Any] | None = None, render_mode: str | None = None) -> gym.Env:
+    """
+    ``highway-fast-v0`` with 3 lanes and the kinematics of the nearest vehicles as the observation.
+
+    It ends with a crash or after 30 steps (``duration`` in the config).
+
+    :param sigma: Standard deviation of the noise, the same on all entries of the observation, which lie within [-1, 1]
+    :param config: Changes of the configuration of highway-env; what they do not name is kept, in nested mappings too
+    :param render_mode: As in Gymnasium
+    :return: The environment; observations: float32, shape (25,): presence, x, y, vx, vy of the own and four other vehicles
+    :raises InputError: (a ValueError) if the config has an unknown key, or if ``sigma`` is not finite and >= 0
+    """
+    own = {"lanes_count": 3, "observation": {"type": "Kinematics"}}
+    settings = _merged(_merged(HighwayEnvFast.default_config(), own), {} if config is None else config)
+    return FlattenObservation(NoisyObservationWrapper(HighwayEnvFast(settings, render_mode), sigma))
+
+
+# What gym.make looks for, to offer render modes like "rgb_array_list"
+make_highway.metadata = HighwayEnvFast.metadata  # type: ignore[attr-defined]
+
+
+def _merged(config: Mapping[str, Any], changes: Any) -> dict[str, Any]:
+    """The configuration with its changes; highway-env would replace a nested mapping as a whole."""
+    _check_mapping("config", changes)
+    unknown = [key for key in changes if key not in config]
+    if unknown:
+        raise InputError(f"config of Highway: unknown {', '.join(map(repr, unknown))}; it has {', '.join(config)}.")
+    merged = {**config, **changes}
+    for key, old in config.items():
+        if isinstance(old, Mapping) and key in changes:
+            _check_mapping(key, changes[key])
+            merged[key] = {**old, **changes[key]}
+    return merged
+
+
+def _check_mapping(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise InputError(f"config of Highway: {name} must be a mapping of names to values, not {value!r}.")

@@ -1,0 +1,215 @@
+"""An attack on one frozen policy, which any number of environments may share."""
+
+import hashlib
+import inspect
+import multiprocessing
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.utils import get_device
+
+from sb3_camp import attacks
+from sb3_camp.action_scores import action_scores
+from sb3_camp.errors import InputError
+from sb3_camp.frozen_policy import TrainedAgent, checkpoint_file, load_frozen_policy
+from sb3_camp.wrappers.frame_layout import FrameLayout
+
+ATTACKS: dict[str, Callable[..., attacks.Perturbation]] = {
+    "pgd": attacks.pgd,
+    "apgd": attacks.apgd,
+    "fgsm": attacks.fgsm,
+    "random": attacks.random,
+}
+"""The attacks by name"""
+
+# What the wrapper gives itself
+_OWN_ARGUMENTS = {"assemble", "generators"}
+
+# One copy of each policy in a process, as long as an adversary uses it: many environments attack the same one
+_POLICIES: WeakValueDictionary[tuple[str, str], BasePolicy] = WeakValueDictionary()
+
+
+class AttackRequest(NamedTuple):
+    """
+    :param frames: What the policy sees, the newest frame still clean, shape (n_stack, \\*frame_shape), float32 or uint8
+    :param is_newest: Which of them are the newest frame or a copy of it, bool (n_stack,)
+    :param budget: What is left
+    :param rng: Generator of the environment's random attacks
+    :param others: The observation that the frame is an entry of, None if it is no Dict
+    """
+
+    frames: np.ndarray
+    is_newest: np.ndarray
+    budget: float
+    rng: np.random.Generator
+    others: dict[str, np.ndarray] | None = None
+
+
+class AttackedFrame(NamedTuple):
+    """
+    :param frame: What the newest frame becomes, shape (\\*frame_shape,), float32 or uint8
+    :param norm: l2 norm of what was added, computed in float64, at most the budget
+    :param flipped: Whether the greedy action changes
+    """
+
+    frame: np.ndarray
+    norm: float
+    flipped: bool
+
+
+class Adversary:
+    """
+    Attacks one policy, the observations of several environments in one batch.
+
+    :param model: The agent: path of a checkpoint, SB3 model or policy. A frozen copy of its policy is attacked.
+    :param attack: "pgd", "apgd", "fgsm" or "random"
+    :param settings: Keyword arguments of the attack
+    :param device: Device of the copy, "auto" for a GPU if there is one
+    :raises InputError: if the attack or one of its settings cannot be used, if the model cannot be read or has no action
+        scores, or if a GPU is asked for that cannot be used
+    """
+
+    def __init__(self, model: TrainedAgent, attack: str, settings: dict[str, Any], device: th.device | str) -> None:
+        _check_attack(attack, settings)
+        self.attack = attack
+        self.settings = settings
+        self.device = _usable_device(device, model)
+        _use_one_thread_in_workers()
+        self.fingerprint, self.policy = _shared_policy(model, self.device)
+        action_scores(self.policy)
+
+    def differences(self, other: "Adversary") -> list[str]:
+        """
+        :param other: Another adversary
+        :return: the names of what keeps the two from attacking in one batch
+        """
+        names = ("fingerprint", "device", "attack", "settings")
+        return ["model" if name == "fingerprint" else name for name in names if getattr(self, name) != getattr(other, name)]
+
+    def perturb(self, requests: Sequence[AttackRequest], layout: FrameLayout, key: str | None) -> list[AttackedFrame]:
+        """
+        :param requests: One per environment
+        :param layout: How the policy's observation consists of frames, the same for all of them
+        :param key: Entry of a Dict observation that is attacked
+        :return: the answers in the same order
+        """
+        _usable_device(self.device, self.policy)
+        _use_one_thread_in_workers()
+        # The caller may be inside of torch.no_grad or torch.inference_mode
+        with th.inference_mode(False), th.enable_grad():
+            frames = th.as_tensor(np.stack([request.frames for request in requests]), device=self.device)
+            perturbation = ATTACKS[self.attack](
+                action_scores(self.policy),
+                frames[:, -1],
+                th.tensor([request.budget for request in requests], dtype=th.float64, device=self.device),
+                assemble=self._assemble(requests, frames, layout, key),
+                **self.settings,
+                **_generators(self.attack, [request.rng for request in requests]),
+            )
+        received = perturbation.received.detach().cpu().numpy()
+        spent, flipped = perturbation.spent.tolist(), perturbation.flipped.tolist()
+        return [AttackedFrame(*answer) for answer in zip(received, spent, flipped, strict=True)]
+
+    def _assemble(
+        self, requests: Sequence[AttackRequest], frames: th.Tensor, layout: FrameLayout, key: str | None
+    ) -> Callable[[th.Tensor, th.Tensor], Any] | None:
+        """What the policy observes when the newest frames are others; None if it observes just these."""
+        if layout.is_identity and key is None:
+            return None
+        is_newest = th.as_tensor(np.stack([request.is_newest for request in requests]), device=self.device)
+        is_newest = is_newest.reshape(*is_newest.shape, *(1,) * len(layout.frame_shape))
+        others: dict[str, th.Tensor] = {}
+        if key is not None:
+            entries = [request.others or {} for request in requests]
+            batch = {name: np.stack([entry[name] for entry in entries]) for name in entries[0]}
+            others = self.policy.obs_to_tensor(batch)[0]  # type: ignore[assignment]
+
+        def assemble(newest: th.Tensor, rows: th.Tensor) -> Any:
+            if layout.n_stack == 1:
+                stacks = newest[:, None]
+            else:
+                stacks = th.where(is_newest[rows], newest[:, None], frames[rows].to(newest.dtype))
+            observed = layout.observed(stacks)
+            return observed if key is None else {name: other[rows] for name, other in others.items()} | {key: observed}
+
+        return assemble
+
+
+def _check_attack(attack: str, settings: dict[str, Any]) -> None:
+    if attack not in ATTACKS:
+        raise InputError(f"AdversarialObservationWrapper: attack must be one of {', '.join(ATTACKS)}, not {attack!r}.")
+    parameters = inspect.signature(ATTACKS[attack]).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    known = [name for name in known if name not in _OWN_ARGUMENTS]
+    unknown = [name for name in settings if name not in known]
+    if unknown:
+        raise InputError(
+            f"AdversarialObservationWrapper: attack_kwargs names {unknown}, the attack {attack} has {', '.join(known)}."
+        )
+    no_rows = th.zeros(0, 1), th.zeros(0)
+    try:  # values are checked even where there is nothing to attack
+        ATTACKS[attack](lambda observations: observations, *no_rows, **settings, **_generators(attack, []))
+    except (TypeError, InputError) as error:
+        raise InputError(f"AdversarialObservationWrapper: attack_kwargs: {error}") from error
+
+
+def _generators(attack: str, generators: list[np.random.Generator]) -> dict[str, Any]:
+    return {"generators": generators} if attack == "random" else {}
+
+
+def _usable_device(device: th.device | str, model: TrainedAgent) -> th.device:
+    try:
+        device = get_device(device) if device == "auto" else th.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"AdversarialObservationWrapper: device must be cpu, cuda or auto, not {device!r}.") from error
+    policy = model.policy if isinstance(model, BaseAlgorithm) else model
+    is_on_gpu = isinstance(policy, BasePolicy) and policy.device.type == "cuda"
+    if _is_worker() and (is_on_gpu or device.type == "cuda"):
+        raise InputError(
+            "AdversarialObservationWrapper: a model on a GPU cannot be used by worker processes: use DummyVecEnv, or a model "
+            'on the CPU with device="cpu".'
+        )
+    if device.type == "cuda" and not th.cuda.is_available():
+        raise InputError(f'AdversarialObservationWrapper: device: there is no GPU for {str(device)!r}: use device="cpu".')
+    return device
+
+
+def _use_one_thread_in_workers() -> None:
+    """Many worker processes would fight for the cores; the threads of the main process are the user's to choose."""
+    if _is_worker() and th.get_num_threads() > 1:
+        th.set_num_threads(1)
+
+
+def _is_worker() -> bool:
+    return multiprocessing.current_process().daemon
+
+
+def _shared_policy(model: TrainedAgent, device: th.device) -> tuple[str, BasePolicy]:
+    if isinstance(model, BaseAlgorithm | BasePolicy):
+        fingerprint = _fingerprint(model.policy if isinstance(model, BaseAlgorithm) else model)
+    else:
+        fingerprint = hashlib.sha256(Path(checkpoint_file(model, "model")).read_bytes()).hexdigest()
+    policy = _POLICIES.get((fingerprint, str(device)))
+    if policy is None:
+        # Building a policy draws its initial weights from the global generator, which is the user's; and parameters that were
+        # made in the caller's inference mode would have no gradients
+        with th.random.fork_rng(devices=[]), th.inference_mode(False):
+            policy = load_frozen_policy(model, device, role="model")
+        _POLICIES[fingerprint, str(device)] = policy
+    return fingerprint, policy
+
+
+def _fingerprint(policy: BasePolicy) -> str:
+    """Equal for policies that act alike: of one class and architecture, with the same parameters."""
+    spaces_of = (policy.observation_space, policy.action_space)
+    digest = hashlib.sha256(repr((type(policy), policy, spaces_of, policy.normalize_images)).encode())
+    for name, values in policy.state_dict().items():
+        digest.update(name.encode())
+        digest.update(values.cpu().numpy().tobytes())
+    return digest.hexdigest()
