@@ -43,9 +43,11 @@ def same(one: list[th.Tensor], other: list[th.Tensor]) -> bool:
 
 def sampled_actors(model: CAMPDQN) -> list[Actor | None]:
     """Whose transitions one update of the model asks for."""
-    asked = []
-    sample = model.replay_buffer.sample
-    model.replay_buffer.sample = lambda batch_size, env=None, actor=None: asked.append(actor) or sample(batch_size, env, actor)
+    asked: list[Actor | None] = []
+    sample_batches = model.replay_buffer.sample_batches
+    model.replay_buffer.sample_batches = lambda batch_size, actors, env=None: (
+        asked.extend(actors) or sample_batches(batch_size, actors, env)
+    )
     model.train(gradient_steps=1, batch_size=8)
     return asked
 

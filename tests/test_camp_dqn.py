@@ -115,8 +115,8 @@ def test_the_primary_imitates_the_reference_as_it_acts(layer, monkeypatch):
 
     monkeypatch.setattr(module, "imitation_loss", spy)
     sampled = []
-    sample = model.replay_buffer.sample
-    model.replay_buffer.sample = lambda *args, **kwargs: sampled.append(sample(*args, **kwargs)) or sampled[-1]
+    train_primary = model._train_primary
+    model._train_primary = lambda batch, camp_lambda: sampled.append(batch) or train_primary(batch, camp_lambda)
     model.train(gradient_steps=1, batch_size=32)
     model.reference_policy.set_training_mode(False)
     assert th.equal(targets[0], model.reference_policy.q_net(sampled[-1].observations))
@@ -130,7 +130,7 @@ def test_no_gradient_of_the_primarys_losses_reaches_the_reference(imitation):
     before = weights(model.reference_policy)
     primary = weights(model.q_net)
     for _ in range(5):
-        model._train_primary(model._sample(32, Actor.PRIMARY), camp_lambda=4.0)
+        model._train_primary(model.replay_buffer.sample(32, actor=Actor.PRIMARY), camp_lambda=4.0)
     assert same(before, weights(model.reference_policy))
     assert all(parameter.grad is None for parameter in model.reference_policy.parameters())
     assert not same(primary, weights(model.q_net))
@@ -143,6 +143,18 @@ def test_the_primary_does_not_change_what_the_reference_learns():
         model.learn(400)  # all actions are random, so both runs see the same data
         references.append(weights(model.reference_policy))
     assert same(*references)
+
+
+def test_fused_adam_learns_what_plain_adam_learns_within_float_error():
+    learned = []
+    for optimizer_kwargs, is_fused in (({}, True), ({"foreach": False}, None)):
+        model = small_model(policy_kwargs=dict(net_arch=[16], optimizer_kwargs=optimizer_kwargs))
+        model.learn(300)
+        policies = (model.policy, model.reference_policy)
+        assert [policy.optimizer.param_groups[0]["fused"] for policy in policies] == [is_fused, is_fused]
+        learned.append([weight for policy in policies for weight in weights(policy)])
+    for fused, plain in zip(*learned, strict=True):
+        th.testing.assert_close(fused, plain, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("camp_lambda", [lambda progress_remaining: 8.0 * progress_remaining, "lin_8"])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch as th
 from counting_env import CountingEnv
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
@@ -232,3 +233,19 @@ def test_buffer_arguments_of_the_user_win_and_are_saved_as_given(tmp_path):
     loaded = CAMPDQN.load(tmp_path / "model", env=env, n_steps=5)
     assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.handle_timeout_termination) == (5, False)
     assert loaded.replay_buffer_kwargs == kwargs
+
+
+@pytest.mark.parametrize("buffer_class", [AlternatingReplayBuffer, AlternatingDictReplayBuffer])
+def test_batches_sampled_at_once_are_those_sampled_one_by_one(buffer_class):
+    space = spaces.Dict({"number": OBSERVATIONS}) if buffer_class is AlternatingDictReplayBuffer else OBSERVATIONS
+    buffer = buffer_class(40, space, ACTIONS, device="cpu", n_envs=2, n_steps=3)
+    Recorder(buffer, n_rows=33)
+    actors = [Actor.REFERENCE, Actor.PRIMARY, None, Actor.PRIMARY]
+    np.random.seed(7)
+    one_by_one = [buffer.sample(5, actor=actor) for actor in actors]
+    np.random.seed(7)
+    at_once = list(buffer.sample_batches(5, actors))
+    assert len(at_once) == len(actors)
+    for expected, batch in zip(one_by_one, at_once, strict=True):
+        for own, other in zip(expected, batch, strict=True):
+            th.testing.assert_close(own, other, rtol=0, atol=0)

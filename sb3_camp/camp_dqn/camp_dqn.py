@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
@@ -27,6 +28,9 @@ from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer,
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import PolicyRecipe, load_frozen_policy
 
+# Enough to make the cost of a call small, few enough for batches of images to fit into memory
+_STEPS_SAMPLED_AT_ONCE = 16
+
 
 def _is_finite_and_not_negative(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
@@ -39,6 +43,15 @@ def _linear_schedule(text: str) -> Schedule | str:
         return LinearSchedule(start=float(number), end=0.0, end_fraction=1.0) if notation == "lin" else text
     except ValueError:
         return text
+
+
+def _fuse(optimizer: th.optim.Optimizer) -> None:
+    """Let Adam update all parameters in one kernel, unless the user chose an implementation: for small networks it is the
+    calls that cost."""
+    if type(optimizer) is th.optim.Adam:
+        for group in optimizer.param_groups:
+            if group["fused"] is None and group["foreach"] is None:
+                group["fused"] = True
 
 
 SelfCAMPDQN = TypeVar("SelfCAMPDQN", bound="CAMPDQN")
@@ -194,6 +207,8 @@ class CAMPDQN(DQN):
         super()._setup_model()
         self.n_steps = n_steps
         self._setup_reference()
+        for optimizer in self._optimizers():
+            _fuse(optimizer)
 
     def _check_options(self) -> None:
         if isinstance(self.action_space, spaces.Discrete) and self.action_space.n < 2:
@@ -277,6 +292,10 @@ class CAMPDQN(DQN):
         """The reference while it learns, with its target network and its optimizer."""
         return cast(DQNPolicy, self.reference_policy)
 
+    def _optimizers(self) -> list[th.optim.Optimizer]:
+        learning = [self.policy, self._reference_dqn] if self._reference_learns else [self.policy]
+        return [policy.optimizer for policy in learning]
+
     # Acting
 
     def _next_actor(self) -> Actor:
@@ -325,24 +344,21 @@ class CAMPDQN(DQN):
         if self.replay_buffer.size() < 2:
             return  # one of the networks has not acted yet
         self.policy.set_training_mode(True)
-        optimizers = [self.policy.optimizer]
-        if self._reference_learns:
-            optimizers.append(self._reference_dqn.optimizer)
-        self._update_learning_rate(optimizers)
+        self._update_learning_rate(self._optimizers())
         camp_lambda = self.camp_lambda_schedule(self._current_progress_remaining)
 
         # Tensors, not numbers: reading them out at every step would make the host wait for the device
         td_losses: list[th.Tensor] = []
         primary_losses: list[th.Tensor] = []
-        for _ in range(gradient_steps):
-            if self._reference_learns:
+        for reference_batch, primary_batch in self._batches(gradient_steps, batch_size):
+            if reference_batch is not None:
                 # Only for its own update: the primary imitates the reference as it acts, without dropout or batch statistics
                 self.reference_policy.set_training_mode(True)
-                td_loss = self._td_loss(self._sample(batch_size, Actor.REFERENCE))
+                td_loss = self._td_loss(reference_batch)
                 self._gradient_step(self._reference_dqn, td_loss)
                 self.reference_policy.set_training_mode(False)
                 td_losses.append(td_loss.detach())
-            primary_losses.append(self._train_primary(self._sample(batch_size, Actor.PRIMARY), camp_lambda))
+            primary_losses.append(self._train_primary(primary_batch, camp_lambda))
 
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -356,10 +372,22 @@ class CAMPDQN(DQN):
         self.logger.record("train/q_gap_mean", gap_mean.mean().item())
         self.logger.record("train/q_gap_min", gap_min.min().item())
 
-    def _sample(self, batch_size: int, actor: Actor) -> ReplayBufferSamples:
+    def _batches(
+        self, gradient_steps: int, batch_size: int
+    ) -> Iterator[tuple[ReplayBufferSamples | None, ReplayBufferSamples]]:
+        """For each gradient step the batch of the reference, None if it is frozen, and that of the primary."""
         assert self.replay_buffer is not None
-        owner = actor if self.replay == "split" and self._reference_learns else None
-        return self.replay_buffer.sample(batch_size, env=self._vec_normalize_env, actor=owner)  # type: ignore[return-value]
+        for done in range(0, gradient_steps, _STEPS_SAMPLED_AT_ONCE):
+            n_steps = min(_STEPS_SAMPLED_AT_ONCE, gradient_steps - done)
+            if not self._reference_learns:
+                actors: list[Actor | None] = [None] * n_steps
+            elif self.replay == "shared":
+                actors = [None, None] * n_steps
+            else:
+                actors = [Actor.REFERENCE, Actor.PRIMARY] * n_steps
+            batches = self.replay_buffer.sample_batches(batch_size, actors, self._vec_normalize_env)
+            for batch in batches:
+                yield (batch, next(batches)) if self._reference_learns else (None, batch)
 
     def _td_loss(self, batch: ReplayBufferSamples) -> th.Tensor:
         """Huber loss of the temporal differences of the reference network (Eq. MSBE_dqn, with SB3's loss)."""

@@ -7,6 +7,7 @@ the even rows, the reference's the odd ones. The trajectory stays contiguous, so
 and an n-step window can run on across both actors; only the rows where a window may start depend on the actor.
 """
 
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -39,6 +40,11 @@ class _Windows(NamedTuple):
     last_rows: np.ndarray
     terminal: np.ndarray
     discounts: np.ndarray
+
+
+def _split_entries(entries: dict[str, th.Tensor], batch_size: int) -> list[dict[str, th.Tensor]]:
+    parts = zip(*(entry.split(batch_size) for entry in entries.values()), strict=True)
+    return [dict(zip(entries, part, strict=True)) for part in parts]
 
 
 class AlternatingSampling(ReplayBuffer):
@@ -109,7 +115,31 @@ class AlternatingSampling(ReplayBuffer):
         :return: n-step transitions, :class:`ReplayBufferSamples` or :class:`DictReplayBufferSamples`; ``discounts`` is gamma
             to the power of the number of rewards summed up
         """
-        return self._get_samples(self._sample_rows(batch_size, actor), env=env)
+        return next(self.sample_batches(batch_size, [actor], env))
+
+    def sample_batches(
+        self, batch_size: int, actors: Sequence[Actor | None], env: VecNormalize | None = None
+    ) -> Iterator[Any]:
+        """
+        The batches that :meth:`sample` would give one after the other, gathered in one go: for small observations it is the
+        number of calls that costs.
+
+        :param batch_size: Number of transitions in each batch
+        :param actors: One for each batch, as for :meth:`sample`
+        :param env: VecNormalize env, to normalize observations and rewards
+        :return: the batches
+        """
+        drawn = [(self._sample_rows(batch_size, actor), np.random.randint(self.n_envs, size=batch_size)) for actor in actors]
+        rows, env_inds = map(np.concatenate, zip(*drawn, strict=True))
+        return self._in_batches(self._gather(rows, env_inds, env), batch_size)
+
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> Any:
+        raise NotImplementedError
+
+    @staticmethod
+    def _in_batches(samples: Any, batch_size: int) -> Iterator[Any]:
+        parts = (_split_entries(part, batch_size) if isinstance(part, dict) else part.split(batch_size) for part in samples)
+        return (type(samples)(*batch) for batch in zip(*parts, strict=True))
 
     def _sample_rows(self, batch_size: int, actor: Actor | None) -> np.ndarray:
         """
@@ -190,15 +220,14 @@ class AlternatingReplayBuffer(AlternatingSampling):
             kept = self.final_observations.setdefault(row, {})
             kept.update({int(env): np.array(observations[env]) for env in env_inds})
 
-    def _get_samples(self, batch_inds: np.ndarray, env: VecNormalize | None = None) -> ReplayBufferSamples:
-        env_inds = np.random.randint(self.n_envs, size=len(batch_inds))
-        windows = self._windows(batch_inds, env_inds, env)
-        observations = self._normalize_obs(self.observations[batch_inds, env_inds], env)
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> ReplayBufferSamples:
+        windows = self._windows(rows, env_inds, env)
+        observations = self._normalize_obs(self.observations[rows, env_inds], env)
         next_observations = self._normalize_obs(self._next_observations(windows.last_rows, env_inds), env)
         return ReplayBufferSamples(
             # indexing has made copies already
             observations=self.to_torch(observations, copy=False),  # type: ignore[arg-type]
-            actions=self.to_torch(self.actions[batch_inds, env_inds], copy=False),
+            actions=self.to_torch(self.actions[rows, env_inds], copy=False),
             next_observations=self.to_torch(next_observations, copy=False),  # type: ignore[arg-type]
             dones=self._column(windows.terminal),
             rewards=self._column(windows.returns),
@@ -217,21 +246,18 @@ class AlternatingReplayBuffer(AlternatingSampling):
 class AlternatingDictReplayBuffer(AlternatingSampling, DictReplayBuffer):
     """Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for Dict observations; as in SB3 no ``optimize_memory_usage``."""
 
-    def _get_samples(  # type: ignore[override]
-        self, batch_inds: np.ndarray, env: VecNormalize | None = None
-    ) -> DictReplayBufferSamples:
-        env_inds = np.random.randint(self.n_envs, size=len(batch_inds))
-        windows = self._windows(batch_inds, env_inds, env)
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> DictReplayBufferSamples:
+        windows = self._windows(rows, env_inds, env)
 
-        def gather(storage: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, th.Tensor]:
-            observations = self._normalize_obs({key: array[rows, env_inds] for key, array in storage.items()}, env)
+        def entries(storage: dict[str, np.ndarray], at: np.ndarray) -> dict[str, th.Tensor]:
+            observations = self._normalize_obs({key: array[at, env_inds] for key, array in storage.items()}, env)
             assert isinstance(observations, dict)
             return {key: self.to_torch(array, copy=False) for key, array in observations.items()}
 
         return DictReplayBufferSamples(
-            observations=gather(self.observations, batch_inds),
-            actions=self.to_torch(self.actions[batch_inds, env_inds], copy=False),
-            next_observations=gather(self.next_observations, windows.last_rows),
+            observations=entries(self.observations, rows),
+            actions=self.to_torch(self.actions[rows, env_inds], copy=False),
+            next_observations=entries(self.next_observations, windows.last_rows),
             dones=self._column(windows.terminal),
             rewards=self._column(windows.returns),
             discounts=self._column(windows.discounts),
