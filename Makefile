@@ -8,13 +8,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test lint type format benchmark
+.PHONY: quickstart test test-all lint type format benchmark
 
 quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
 
 test: lint type
 	$(BIN)/python -m pytest -x -q
+
+# The tests marked as slow too
+test-all: lint type
+	$(BIN)/python -m pytest -x -q -m ""
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -83,7 +83,7 @@ def test_finds_the_run_that_a_file_lies_in(tmp_path):
 
 
 def test_names_the_command_that_evaluates_the_run(tmp_path):
-    run = make_run(tmp_path, "camp/CartPole1-v0", "camp_dqn", 12, env_wrapper=[noise(0.4)])
+    run = make_run(tmp_path, "camp/CartPole1-v0", "camp_dqn", 12)
     wanted = f"python -m sb3_camp.evaluate --algo camp_dqn --env camp/CartPole1-v0 -f {tmp_path} --exp-id 12"
     assert RunFolder.read(run).evaluate_command() == wanted
     moved = run.rename(tmp_path / "kept")
