@@ -1,11 +1,11 @@
-"""How the commands of the package end: bad input is one line and status 2, an interruption status 130."""
+"""How the commands of the package end: status 1 for a contradicted certificate, 2 for bad input, 130 if interrupted."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Callable
 
-from sb3_camp.errors import InputError
+from sb3_camp.errors import CertificateViolation, InputError
 
 _BROKEN_PIPE = 128 + 13
 """What a shell reports for a program that SIGPIPE has ended."""
@@ -18,8 +18,9 @@ def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -
     :param name: Name of the command, in front of its messages
     :param command: What to run
     :param interrupted: What to tell a user who pressed Ctrl-C
-    :return: 0; 2 for input that cannot be used, with one line on stderr; 130 if interrupted; 141, in silence, if nobody reads
-        the output any more (``| head``). Any other exception is a bug and passes through with its traceback.
+    :return: 0; 1 for a contradicted certificate and 2 for input that cannot be used, with one line on stderr; 130 if
+        interrupted; 141, in silence, if nobody reads the output any more (``| head``). Any other exception is a bug and passes
+        through with its traceback.
     """
     try:
         status = _status(name, command, interrupted)
@@ -37,9 +38,9 @@ def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
         command()
     except BrokenPipeError:
         raise
-    except (InputError, OSError) as error:
+    except (CertificateViolation, InputError, OSError) as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        return 1 if isinstance(error, CertificateViolation) else 2
     except KeyboardInterrupt:
         print(f"{name}: interrupted{interrupted and ': ' + interrupted}", file=sys.stderr)
         return 130

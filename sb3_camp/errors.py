@@ -8,3 +8,12 @@ class InputError(ValueError):
     The message is one line that says what is wrong, where (file, row, key) and what to do about it. The command-line tools
     print it without a traceback and exit with status 2.
     """
+
+
+class CertificateViolation(Exception):
+    """
+    What was played contradicts a certificate: the mean return under an attack lies, with its whole confidence interval, below
+    what is certified against it. Either the certificate or its assumptions are wrong, or the episodes were unlikely.
+
+    The message is one line. The command-line tools print it and exit with status 1.
+    """

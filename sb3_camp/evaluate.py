@@ -7,26 +7,21 @@ all that ``python -m sb3_camp.certify`` needs to know.
 
 import argparse
 import contextlib
-import importlib
 import json
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch as th
-from huggingface_sb3 import EnvironmentName
-from rl_zoo3.utils import ALGOS, StoreDict, get_model_path
+from rl_zoo3.utils import ALGOS
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from tqdm import tqdm
 
-import sb3_camp
 import sb3_camp.zoo
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
@@ -44,9 +39,7 @@ from sb3_camp.evaluation.results import (
     write_evaluation,
     write_partial,
 )
-from sb3_camp.zoo.run_folder import RunFolder
-
-_WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
+from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -55,47 +48,23 @@ def _parser() -> argparse.ArgumentParser:
         usage="python -m sb3_camp.evaluate --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
         description="Play exactly N independent episodes of one fixed policy on noisy observations, for a certificate.",
     )
-    parser.add_argument("--algo", help="RL algorithm, by the zoo's name", type=str, required=True, choices=list(ALGOS))
-    parser.add_argument("--env", help="environment ID", type=EnvironmentName, required=True)
-    parser.add_argument("-f", "--folder", help="log folder of the zoo", type=str, default="logs")
-    parser.add_argument("--exp-id", help="experiment ID (0: latest, -1: no exp folder)", default=0, type=int)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--load-best", help="the best model instead of the last", action="store_true")
-    which.add_argument("--load-checkpoint", help="the checkpoint with this number of timesteps instead", type=int)
-    which.add_argument("--load-last-checkpoint", help="the last checkpoint instead", action="store_true")
-    which.add_argument(
-        "--model", help="a model file of SB3 or sb3-contrib from anywhere, instead of a run of the zoo", type=Path
+    add_zoo_arguments(
+        parser,
+        n_episodes=10_000,
+        n_episodes_help="number of episodes",
+        output_help="folder for the results (default: certification/ beside the model)",
     )
     parser.add_argument(
         "--sigma",
         help="add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255)",
         type=float,
     )
-    parser.add_argument("-n", "--n-episodes", help="number of episodes (default: %(default)s)", type=int, default=10_000)
-    parser.add_argument("--n-envs", help="number of envs that play at once (default: %(default)s)", type=int, default=64)
     parser.add_argument("--vec-env", help="VecEnv type", type=str, default="dummy", choices=["dummy", "subproc"])
-    parser.add_argument("--seed", help="random generator seed (default: %(default)s)", type=int, default=0)
-    parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
     parser.add_argument(
         "--q-gap",
         help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps",
         action="store_true",
     )
-    parser.add_argument("--device", help="PyTorch device (cpu, cuda, ...)", default="auto", type=str)
-    parser.add_argument("--num-threads", help="number of threads for PyTorch (-1: its default)", default=-1, type=int)
-    parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=StoreDict)
-    parser.add_argument(
-        "-params",
-        "--hyperparams",
-        help="for --model: env_wrapper, vec_env_wrapper and frame_stack that it was trained with, as in the zoo's yml",
-        type=str,
-        nargs="+",
-        action=StoreDict,
-    )
-    parser.add_argument("--gym-packages", help="packages that register environments", type=str, nargs="+", default=[])
-    parser.add_argument("-o", "--output", help="folder for the results (default: certification/ beside the model)", type=Path)
-    parser.add_argument("--resume", help="continue an interrupted evaluation", action="store_true")
-    parser.add_argument("-P", "--progress", help="show a progress bar even if stderr is not a terminal", action="store_true")
     return parser
 
 
@@ -105,12 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for bad input, 130 if interrupted
     """
     sb3_camp.zoo.register()
-    try:
-        args = _parser().parse_args(argv)
-    except Exception as error:  # of any kind: the zoo evaluates the values as Python
-        print(f"evaluate: error: --env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}", file=sys.stderr)
-        return 2
-    return exit_status("evaluate", lambda: _evaluate(args), interrupted="the same command with --resume continues")
+    return exit_status(
+        "evaluate", lambda: _evaluate(parse(_parser(), argv)), interrupted="the same command with --resume continues"
+    )
 
 
 @dataclass(frozen=True)
@@ -128,7 +94,7 @@ class _Evaluation:
             check_spaces(self.model, env, self.model_path)
             yield env
 
-    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[], object]) -> Episodes:
+    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[int], object]) -> Episodes:
         return play_episodes(
             self.model,
             env,
@@ -141,17 +107,11 @@ class _Evaluation:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    _check_numbers(args)
-    for package in args.gym_packages:
-        _import(package, "--gym-packages")
-    package, _, env_id = args.env.gym_id.rpartition(":")
-    if package:  # that registers the env, as Gymnasium writes it
-        _import(package, "--env")
-        args.env = EnvironmentName(env_id)
-    if args.num_threads > 0:
-        th.set_num_threads(args.num_threads)
-    model_path = _model_path(args)
-    environment, noise = _environment(args, model_path)
+    if args.sigma is not None and not 0 < args.sigma < float("inf"):
+        raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
+    agent = find_agent(args, args.vec_env)
+    model_path = agent.model_path
+    environment, noise = _smoothed(agent, args.sigma)
     model = load_checkpoint(model_path, ALGOS[args.algo], args.device)
     n_envs = min(args.n_envs, args.n_episodes)
     chunks = plan_chunks(args.n_episodes, n_envs, args.seed)
@@ -209,7 +169,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         tqdm(total=n_episodes, initial=episodes.returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
     ):
         for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
-            new = evaluation.play(env, chunk, bar.update)
+            new = evaluation.play(env, chunk, lambda _: bar.update())
             episodes = Episodes(*(np.concatenate(pair) for pair in zip(episodes, new, strict=True)))
             n_steps += int(new.lengths.sum())
             more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
@@ -222,7 +182,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         episodes,
         timesteps=evaluation.model.num_timesteps,
         model=str(evaluation.model_path),
-        versions=as_json(_versions()),
+        versions=as_json(versions()),
         **statistics,
     )
     partial.unlink()
@@ -241,97 +201,28 @@ def _report_q_gap(statistics: dict[str, Any]) -> None:
     )
 
 
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name, least in (("n_episodes", 1), ("n_envs", 1), ("seed", 0)):
-        value = getattr(args, name)
-        if not least <= value < 2**63:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
-    if args.sigma is not None and not 0 < args.sigma < float("inf"):
-        raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
-    unknown = [key for key in args.hyperparams or () if key not in _WRAPPER_KEYS]
-    if unknown:
-        raise InputError(f"--hyperparams takes {', '.join(_WRAPPER_KEYS)}, not {', '.join(unknown)}")
-
-
-def _import(package: str, option: str) -> None:
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(f"{option}: cannot import {package}: {error}") from error
-
-
-def _model_path(args: argparse.Namespace) -> Path:
-    if args.model is not None:
-        for path in (args.model, args.model.with_name(f"{args.model.name}.zip")):
-            if path.is_file():
-                return path
-        raise InputError(f"--model: no file {args.model}")
-    try:
-        _, path, _ = get_model_path(
-            args.exp_id,
-            args.folder,
-            args.algo,
-            args.env,
-            args.load_best,
-            args.load_checkpoint,
-            args.load_last_checkpoint,
-        )
-    except (AssertionError, ValueError) as error:
-        raise InputError(f"{error}: check --folder, --algo, --env and --exp-id, or give --model PATH") from error
-    return Path(path)
-
-
-def _environment(args: argparse.Namespace, model_path: Path) -> tuple[EvaluationEnv, SmoothingNoise]:
-    """The environment that the model was trained in, with one smoothing noise, and that noise."""
-    run = None
-    if args.model is None or RunFolder.is_run_folder(model_path.parent):
-        run = RunFolder.read(model_path.parent)
-        if run.env_id != args.env.gym_id:
-            raise InputError(f"{run.path} is a run on {run.env_id}, not on {args.env.gym_id}: check --env")
-        if args.hyperparams:
-            raise InputError(f"--hyperparams is for --model PATH, the wrappers of this run are in {run.config_file}")
-    settings = run.config if run is not None else args.hyperparams or {}
-    environment = EvaluationEnv(
-        env_id=args.env.gym_id,
-        env_kwargs=_env_kwargs(args, run),
-        wrappers={key: settings[key] for key in _WRAPPER_KEYS if settings.get(key)},
-        vec_env=args.vec_env,
-    )
+def _smoothed(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+    """The environment of the agent with one smoothing noise, and that noise."""
+    environment, run = agent.environment, agent.run
     noise = environment.smoothing_noise()
-    if noise is None:
-        if args.sigma is None:
+    if noise is None or (noise.sigma == 0 and sigma is not None):
+        if sigma is None:
             raise InputError(
-                f"{args.env.gym_id} has no smoothing noise on its observations, so there is nothing to certify: give --sigma"
+                f"{environment.env_id} has no smoothing noise on its observations, so there is nothing to certify: "
+                "give --sigma"
             )
-        environment = environment.with_noise(args.sigma)
+        environment = environment.with_noise(sigma)
         noise = environment.smoothing_noise()
     assert noise is not None
     if noise.sigma == 0:
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
-    if args.sigma is not None and args.sigma != noise.sigma:
-        raise InputError(
-            f"--sigma {args.sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out"
-        )
+    if sigma is not None and sigma != noise.sigma:
+        raise InputError(f"--sigma {sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out")
     if run is not None:
         # What a live environment does not show: a normalizer that the zoo puts around it
         played = {**run.config, "env_wrapper": environment.wrappers.get("env_wrapper")}
         replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs}).smoothing_sigma()
     return environment, noise
-
-
-def _env_kwargs(args: argparse.Namespace, run: RunFolder | None) -> dict[str, Any]:
-    """As in the zoo's ``enjoy``: those of the training's command line replace the config's, and ours are added."""
-    env_kwargs: dict[str, Any] = {}
-    if run is not None:
-        env_kwargs.update(run.config.get("env_kwargs") or {})
-        if run.args.get("env_kwargs") is not None:
-            env_kwargs = dict(run.args["env_kwargs"])
-    return {**env_kwargs, **(args.env_kwargs or {})}
-
-
-def _versions() -> dict[str, str]:
-    others = ("stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "torch")
-    return {"sb3_camp": sb3_camp.__version__, **{name: version(name) for name in others}}
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """
 ``python -m sb3_camp.plot``: results of several runs on one picture, and side by side in a table.
 
-``python -m sb3_camp.plot certificate`` draws certificates. From Python:
-:func:`sb3_camp.certification.figures.certificate_figure`.
+``python -m sb3_camp.plot certificate`` draws certificates, ``attack`` mean returns under attack, and ``both`` a certificate
+and the attacks on the same agent. From Python: :func:`sb3_camp.certification.figures.certificate_figure` and
+:func:`sb3_camp.robustness.figures.attack_figure`.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_camp.certification.certificate import read_certificate, write_picture
+from sb3_camp.certification.certificate import read_certificate, value_at, write_picture
 from sb3_camp.certification.episode_logs import read_content
 from sb3_camp.certification.figures import (
     certificate_figure,
@@ -27,15 +28,16 @@ from sb3_camp.certification.figures import (
 from sb3_camp.certification.shown import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.robustness.plot_commands import add_attack_command, add_both_command
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="plot",
-        usage="python -m sb3_camp.plot {certificate} ...",
+        usage="python -m sb3_camp.plot {certificate,attack,both} ...",
         description="Lay the results of several runs on one picture.",
     )
-    kinds = parser.add_subparsers(title="what to draw", required=True, metavar="{certificate}")
+    kinds = parser.add_subparsers(title="what to draw", required=True, metavar="{certificate,attack,both}")
     certificate = kinds.add_parser(
         "certificate",
         help="certified returns over the l2 norm of the attack",
@@ -63,19 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     certificate.add_argument(
         "--by", choices=["sigma"], help="One panel per sigma; the same label has the same colour in all of them"
     )
+    add_attack_command(kinds)
+    add_both_command(kinds)
     return parser
-
-
-def value_at(certificate: dict[str, Any], radius: float) -> float | None:
-    """
-    The certified return at any radius: the value at the next radius of the certificate, which holds for all smaller ones.
-
-    :param certificate: a certificate
-    :param radius: l2 radius in the units of the observations
-    :return: the certified return, None beyond the last radius of the certificate
-    """
-    index = int(np.searchsorted(certificate["radii"], radius, side="left"))
-    return certificate["certified_return"][index] if index < len(certificate["radii"]) else None
 
 
 def _plot_certificates(args: argparse.Namespace) -> None:
@@ -144,7 +136,7 @@ def _print_table(certificates: list[dict[str, Any]], labels: list[str], pixels: 
 def main(argv: Sequence[str] | None = None) -> int:
     """
     :param argv: the command line, by default that of the process
-    :return: exit status: 0, 2 for input that cannot be used, 130 if interrupted
+    :return: exit status: 0, 1 if attacks contradict a certificate, 2 for input that cannot be used, 130 if interrupted
     """
     args = _parser().parse_args(argv)
     return exit_status("plot", lambda: args.command(args))

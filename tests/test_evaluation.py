@@ -60,11 +60,11 @@ def test_every_env_plays_its_fixed_share(monitored):
     wrap = Monitor if monitored else lambda env: env
     env = DummyVecEnv([lambda rank=rank: EpisodeRecorder(wrap(RankEnv(rank))) for rank in range(4)])
     n_calls = []
-    returns, lengths, _ = play_episodes(AlwaysZero(), env, 10, seed=0, on_episode=lambda: n_calls.append(1))
+    returns, lengths, _ = play_episodes(AlwaysZero(), env, 10, seed=0, on_episode=n_calls.append)
     # By turns: all first episodes, all second ones, and a third of the last two envs
     np.testing.assert_array_equal(returns, [0, 1, 2, 3, 10, 11, 12, 13, 22, 23])
     assert returns.dtype == np.float64 and lengths.dtype == np.int64 and lengths.min() >= 1
-    assert len(n_calls) == 10
+    assert len(n_calls) == 10 and np.bincount(n_calls).tolist() == [2, 2, 3, 3]
 
 
 def test_short_episodes_are_not_over_represented():

@@ -130,11 +130,11 @@ def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
 
     files = {
         folder / "certificate.csv": write_csv,
-        folder / "certificate.png": lambda path: _save(certificate_figure([certificate]), path),
+        folder / "certificate.png": lambda path: save_figure(certificate_figure([certificate]), path),
         folder / "certificate.json": write_json,
     }
     for path, write in files.items():
-        _replace(path, write)
+        replace_file(path, write)
     return list(files)
 
 
@@ -149,10 +149,16 @@ def write_picture(figure: "Figure", path: Path) -> None:
     if path.suffix.lower() not in _PICTURES:
         raise InputError(f"{path}: the picture must be a {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]} file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    _replace(path, lambda partial: _save(figure, partial))
+    replace_file(path, lambda partial: save_figure(figure, partial))
 
 
-def _replace(path: Path, write: Callable[[Path], None]) -> None:
+def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+    """
+    Write a file, whole or not at all.
+
+    :param path: the file
+    :param write: writes it to a path of the same ending
+    """
     partial = path.with_name(f".{path.stem}.partial{path.suffix}")
     try:
         write(partial)
@@ -161,12 +167,28 @@ def _replace(path: Path, write: Callable[[Path], None]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
+    """
+    :param figure: a figure
+    :param path: the picture, of any ending that matplotlib knows
+    """
     from matplotlib import rc_context
 
     # Publishers refuse the Type 3 fonts that are matplotlib's default in PDF
     with rc_context({"pdf.fonttype": 42}):
         figure.savefig(path, dpi=150)
+
+
+def value_at(certificate: dict[str, Any], radius: float) -> float | None:
+    """
+    The certified return at any radius: the value at the next radius of the certificate, which holds for all smaller ones.
+
+    :param certificate: a certificate
+    :param radius: l2 radius in the units of the observations
+    :return: the certified return, None beyond the last radius of the certificate
+    """
+    index = int(np.searchsorted(certificate["radii"], radius, side="left"))
+    return certificate["certified_return"][index] if index < len(certificate["radii"]) else None
 
 
 def read_certificate(path: str | Path) -> dict[str, Any]:
@@ -185,10 +207,10 @@ def read_certificate(path: str | Path) -> dict[str, Any]:
     if not isinstance(certificate, dict) or certificate.get("format") != CERTIFICATE_FORMAT:
         raise InputError(f"{path}: not a certificate of the format {CERTIFICATE_FORMAT}")
     for key in ("sigma", "alpha", "min_return", "mean_return", "n_episodes"):
-        if not _is_number(certificate.get(key)):
+        if not is_number(certificate.get(key)):
             raise InputError(f"{path}: {key} must be a number, not {certificate.get(key)!r}")
     for key in ("radii", "certified_return"):
-        if not isinstance(certificate.get(key), list) or not all(map(_is_number, certificate[key])):
+        if not isinstance(certificate.get(key), list) or not all(map(is_number, certificate[key])):
             raise InputError(f"{path}: {key} must be a list of numbers")
     radii = certificate["radii"]
     if not radii or len(radii) != len(certificate["certified_return"]) or any(np.diff(radii) <= 0):
@@ -220,6 +242,10 @@ def _is_source(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("path"), str) and isinstance(value.get("sha256"), str)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """
+    :param value: a value from a JSON file
+    :return: whether it is a finite number
+    """
     # Python reads an integer of any size, which no float can hold
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.shown import exact, printable
 from sb3_camp.errors import InputError
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 
 Certificate = Mapping[str, Any]
 
-# The palette of Okabe and Ito, "Color universal design" (2008), without its yellow, which is hard to see on white
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
-_LINES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"))
-_N_STYLES = len(_COLOURS) * len(_LINES)  # their numbers have no common divisor, so each pair occurs
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
 _SHORT = 40
@@ -51,14 +48,11 @@ def certificate_figure(
     check_one_environment(certificates, [f"certificate {index}" for index in range(1, len(certificates) + 1)])
     panels = _panels(certificates, by)
     if labels is None:
-        texts = list(map(_literal, default_labels(certificates, pixels=pixels, by=by)))
+        texts = list(map(literal, default_labels(certificates, pixels=pixels, by=by)))
     else:
         texts = list(labels)
-        _check_labels(texts, len(certificates), panels)
-    distinct = list(dict.fromkeys(texts))
-    if len(distinct) > _N_STYLES:
-        raise InputError(f"{len(distinct)} labels: the eye can tell at most {_N_STYLES} curves on one picture apart")
-    styles = {label: _style(index) for index, label in enumerate(distinct)}
+        check_labels(texts, panels.values(), "certificates")
+    styles = curve_styles(texts)
     marks = _settings(certificates)
     differing = differing_settings(certificates)
 
@@ -69,8 +63,11 @@ def certificate_figure(
     grid = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).ravel()
     for axes, (title, members) in zip(grid, panels.items(), strict=False):
         for i in members:
-            mark = ", ".join([*(marks[name][i] for name in differing), *map(_literal, not_covered(certificates[i]))])
-            _draw(axes, certificates[i], texts[i] + (mark and f" ({mark})"), styles[texts[i]], _PIXEL if pixels else 1)
+            mark = ", ".join([*(marks[name][i] for name in differing), *map(literal, not_covered(certificates[i]))])
+            label, style = texts[i] + (mark and f" ({mark})"), styles[texts[i]]
+            draw_certificate(axes, certificates[i], label, style, _PIXEL if pixels else 1)
+            mean = certificates[i]["mean_return"]
+            axes.plot(0, mean, marker=style["marker"], color=style["color"], linestyle="", clip_on=False)
         if by is not None:
             axes.set_title(f"sigma {title}" + ("/255" if pixels else ""), fontsize="medium")
         axes.set_xlim(left=0)
@@ -124,10 +121,11 @@ def not_covered(certificate: Certificate) -> list[str]:
     return [f"not covered: entries {', '.join(map(printable, keys))}"] if keys else []
 
 
-def check_one_environment(certificates: Sequence[Certificate], names: Sequence[str]) -> None:
+def check_one_environment(certificates: Sequence[Certificate], names: Sequence[str], what: str = "a certificate for") -> None:
     """
-    :param certificates: the certificates
+    :param certificates: the certificates, or other results that have an ``env_id``
     :param names: what to call each in the message
+    :param what: what they are, in the message
     :raises InputError: if there is none, or if they are of different environments
     """
     if not certificates:
@@ -135,7 +133,7 @@ def check_one_environment(certificates: Sequence[Certificate], names: Sequence[s
     for name, certificate in zip(names, certificates, strict=True):
         one, other = certificates[0].get("env_id"), certificate.get("env_id")
         if one != other:
-            raise InputError(f"{name}: a certificate for {other}, not comparable with {names[0]} for {one}")
+            raise InputError(f"{name}: {what} {other}, not comparable with {names[0]} for {one}")
 
 
 def _panels(certificates: Sequence[Certificate], by: Literal["sigma"] | None) -> dict[str, list[int]]:
@@ -158,70 +156,57 @@ def _name(certificate: Certificate, pixels: bool, with_sigma: bool) -> str:
 def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
     return {
-        "method": [_literal(certificate["method"]) for certificate in certificates],
+        "method": [literal(certificate["method"]) for certificate in certificates],
         "alpha": [f"alpha {exact(certificate['alpha'])}" for certificate in certificates],
         "number of episodes": [f"{certificate['n_episodes']} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate['min_return'])}" for certificate in certificates],
-        "env_kwargs": _variants("env_kwargs", certificates),
-        "env_wrappers": _variants("env_wrappers", certificates),
+        "env_kwargs": variants("env_kwargs", certificates),
+        "env_wrappers": variants("env_wrappers", certificates),
     }
 
 
-def _variants(key: str, certificates: Sequence[Certificate]) -> list[str]:
-    """The entry of each certificate as a text, which is equal for equal entries: in short, if need be by a number."""
-    variants: list[str] = []
+def variants(key: str, certificates: Sequence[Certificate]) -> list[str]:
+    """
+    :param key: ``env_kwargs`` or ``env_wrappers``
+    :param certificates: the certificates, or attacks
+    :return: the entry of each as a text, which is equal for equal entries: in short, if need be by a number
+    """
+    distinct: list[str] = []
     texts = []
     for certificate in certificates:
-        entry = _without_sigma(certificate.get(key), certificate["sigma"])
+        entry = without_sigma(certificate.get(key), certificate["sigma"])
         variant = json.dumps(entry, sort_keys=True)
-        if variant not in variants:
-            variants.append(variant)
+        if variant not in distinct:
+            distinct.append(variant)
         if entry is None:
             texts.append(f"{key} unknown")
         elif len(variant) <= _SHORT:
-            texts.append(f"{key} {_literal(variant) if entry else 'none'}")
+            texts.append(f"{key} {literal(variant) if entry else 'none'}")
         else:
-            texts.append(f"{key} no. {variants.index(variant) + 1}")
+            texts.append(f"{key} no. {distinct.index(variant) + 1}")
     return texts
 
 
-def _without_sigma(entry: Any, sigma: float) -> Any:
-    """Without the noise of the certificate, which has an entry of its own."""
+def without_sigma(entry: Any, sigma: float) -> Any:
+    """
+    :param entry: ``env_kwargs`` or ``env_wrappers`` of a certificate, or of an attack
+    :param sigma: its sigma
+    :return: the same without the noise, which has an entry of its own
+    """
     if isinstance(entry, Mapping):
         items = entry.items()
-        return {name: _without_sigma(value, sigma) for name, value in items if name != "sigma" or value != sigma}
-    return [_without_sigma(value, sigma) for value in entry] if isinstance(entry, list) else entry
+        return {name: without_sigma(value, sigma) for name, value in items if name != "sigma" or value != sigma}
+    return [without_sigma(value, sigma) for value in entry] if isinstance(entry, list) else entry
 
 
-def _literal(text: str) -> str:
-    """For matplotlib to set as it stands."""
-    return text.replace("$", r"\$")
-
-
-def _style(index: int) -> dict[str, str]:
-    line, marker = _LINES[index % len(_LINES)]
-    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": line, "marker": marker}
-
-
-def _check_labels(labels: list[str], n_certificates: int, panels: dict[str, list[int]]) -> None:
-    from matplotlib.cbook import is_math_text
-    from matplotlib.mathtext import MathTextParser
-
-    if len(labels) != n_certificates:
-        raise InputError(f"labels: {len(labels)} for {n_certificates} certificates")
-    for members in panels.values():
-        if len({labels[i] for i in members}) < len(members):
-            raise InputError("labels must be distinct, so that one can tell the curves of a panel from each other")
-    for label in labels:
-        try:
-            if is_math_text(label):
-                MathTextParser("path").parse(label)
-        except ValueError as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"labels: {label!r} is not in matplotlib's math notation (\\$ is a dollar): {reason}") from None
-
-
-def _draw(axes: "Axes", certificate: Certificate, label: str, style: dict[str, str], unit: int) -> None:
+def draw_certificate(axes: "Axes", certificate: Certificate, label: str, style: dict[str, str], unit: int) -> None:
+    """
+    :param axes: where to draw
+    :param certificate: the certificate
+    :param label: for the legend
+    :param style: see :func:`sb3_camp.certification.curve_style.curve_styles`
+    :param unit: what to divide radii by
+    """
     radii = [radius / unit for radius in certificate["radii"]]
     values = list(certificate["certified_return"])
     if radii[0] > 0:
@@ -234,6 +219,5 @@ def _draw(axes: "Axes", certificate: Certificate, label: str, style: dict[str, s
         color=style["color"],
         linestyle=style["linestyle"],
         marker="." if len(radii) == 1 else "",
-        label=label if not label.startswith("_") else f" {label}",  # matplotlib hides labels that start with an underscore
+        label=shown_label(label),
     )
-    axes.plot(0, certificate["mean_return"], marker=style["marker"], color=style["color"], linestyle="", clip_on=False)

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space_channels_first
 from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
@@ -94,9 +95,10 @@ def _unreadable_member(path: Path) -> str | None:
 
 
 def _channels_first(space: spaces.Space) -> spaces.Space:
-    """The space after SB3's transposition of images, which the policy does by itself."""
+    """The space after SB3's transposition of images, which the policy does by itself, where their channels come last."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _channels_first(entry) for key, entry in space.spaces.items()})
     if isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3:
-        return VecTransposeImage.transpose_space(spaces.Box(0, 255, space.shape, space.dtype))
+        image = spaces.Box(0, 255, space.shape, space.dtype)
+        return image if is_image_space_channels_first(image) else VecTransposeImage.transpose_space(image)
     return space

@@ -1,7 +1,7 @@
 """The environment of an evaluation: built as the zoo's ``enjoy`` builds it, with exactly one smoothing noise."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import (
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.recorder import EpisodeRecorder
-from sb3_camp.wrappers import NoisyObservationWrapper
+from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 _NOISE, _RECORDER = (f"{wrapper.__module__}.{wrapper.__name__}" for wrapper in (NoisyObservationWrapper, EpisodeRecorder))
@@ -44,13 +44,16 @@ class EvaluationEnv:
     :param env_id: Id of the environment, as Gymnasium registers it
     :param env_kwargs: Keyword arguments of the environment
     :param wrappers: ``env_wrapper``, ``vec_env_wrapper`` and ``frame_stack`` as in the zoo's hyperparameters
-    :param vec_env: "dummy" (one process) or "subproc" (one per env)
+    :param vec_env: "dummy" (one process) or "subproc" (one per env), or a class of VecEnv
+    :param outermost: What to wrap it in besides, as the entries of ``env_wrapper`` but not part of the environment: the name
+        of a function or class, with its keyword arguments. They are called on the outermost wrapper of each env, in turn
     """
 
     env_id: str
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: dict[str, Any] = field(default_factory=dict)
-    vec_env: str = "dummy"
+    vec_env: str | type[VecEnv] = "dummy"
+    outermost: Sequence[Mapping[str, dict[str, Any]]] = ()
 
     def build(self, n_envs: int) -> VecEnv:
         """
@@ -60,7 +63,7 @@ class EvaluationEnv:
         """
         vec_env_wrapper = self.wrappers.get("vec_env_wrapper")
         hyperparams = {} if vec_env_wrapper is None else {"vec_env_wrapper": vec_env_wrapper}
-        env = self._build(n_envs, hyperparams, _VEC_ENVS[self.vec_env])
+        env = self._build(n_envs, hyperparams, _VEC_ENVS[self.vec_env] if isinstance(self.vec_env, str) else self.vec_env)
         normalizer = unwrap_vec_wrapper(env, VecNormalize)
         if isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
             env.close()
@@ -93,8 +96,11 @@ class EvaluationEnv:
     def with_noise(self, sigma: float) -> "EvaluationEnv":
         """
         :param sigma: Standard deviation of the noise
-        :return: The same with smoothing noise outside of ``env_wrapper`` and inside of the frame stack
+        :return: The same with smoothing noise: that of the task if it takes a ``sigma``, otherwise outside of ``env_wrapper``
+            and inside of the frame stack
         """
+        if "sigma" in gym.spec(self.env_id).kwargs:
+            return replace(self, env_kwargs={**self.env_kwargs, "sigma": sigma})
         return replace(self, wrappers={**self.wrappers, "env_wrapper": [*self._env_wrappers(), {_NOISE: {"sigma": sigma}}]})
 
     def smoothing_noise(self) -> SmoothingNoise | None:
@@ -107,7 +113,7 @@ class EvaluationEnv:
         env = self._build(1, {}, DummyVecEnv)
         assert isinstance(env, DummyVecEnv)
         try:
-            return _checked_noise(list(_wrapper_chain(env.envs[0])))
+            return _checked_noise(list(wrapper_chain(env.envs[0])))
         finally:
             env.close()
 
@@ -121,7 +127,7 @@ class EvaluationEnv:
                 self.env_id,
                 n_envs=n_envs,
                 should_render=False,
-                hyperparams={**hyperparams, "env_wrapper": [_RECORDER, *self._env_wrappers()]},
+                hyperparams={**hyperparams, "env_wrapper": [_RECORDER, *self._env_wrappers(), *map(dict, self.outermost)]},
                 env_kwargs=self.env_kwargs,
                 vec_env_cls=vec_env_class,
             )
@@ -131,15 +137,33 @@ class EvaluationEnv:
             raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
-def _wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
-    """The wrappers of an environment, the outermost first."""
+def wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
+    """
+    :param env: An environment
+    :return: its wrappers, the outermost first
+    """
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
 
 
+def smoothing_noises(chain: Sequence[gym.Wrapper]) -> list[int]:
+    """
+    :param chain: The wrappers of an environment
+    :return: the positions of those that add noise; if none does, of the first that could, if there is one
+    """
+    wrappers = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
+    return [i for i in wrappers if chain[i].get_wrapper_attr("sigma") > 0] or wrappers[:1]
+
+
 def _checked_noise(chain: list[gym.Wrapper]) -> SmoothingNoise | None:
-    positions = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
+    for wrapper in chain:
+        if isinstance(wrapper, NormalizeObservation):
+            raise InputError(
+                f"{wrapper.class_name()} changes its running statistics from episode to episode, so neither are the episodes "
+                "independent nor is sigma in fixed units: take it out, or normalize by constants"
+            )
+    positions = smoothing_noises(chain)
     if not positions:
         return None
     if len(positions) > 1:
@@ -150,12 +174,6 @@ def _checked_noise(chain: list[gym.Wrapper]) -> SmoothingNoise | None:
         if isinstance(wrapper, FrameStackObservation | HistoryWrapper | HistoryWrapperObsDict):
             raise InputError(
                 f"the smoothing noise comes after {wrapper.class_name()}: put it before, so that each frame is noised once"
-            )
-    for wrapper in chain:
-        if isinstance(wrapper, NormalizeObservation):
-            raise InputError(
-                f"{wrapper.class_name()} changes its running statistics from episode to episode, so neither are the episodes "
-                "independent nor is sigma in fixed units: take it out, or normalize by constants"
             )
     for wrapper in above:
         if isinstance(wrapper, AddRenderObservation):

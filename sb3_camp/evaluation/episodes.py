@@ -1,8 +1,8 @@
 """Exactly N independent episodes of one fixed policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from stable_baselines3.common.type_aliases import PolicyPredictor
@@ -11,6 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
+
+_T = TypeVar("_T")
 
 
 class Episodes(NamedTuple):
@@ -32,7 +34,8 @@ def play_episodes(
     *,
     seed: int,
     deterministic: bool = True,
-    on_episode: Callable[[], object] | None = None,
+    on_start: Callable[[], object] | None = None,
+    on_episode: Callable[[int], object] | None = None,
     on_step: Callable[[Any, np.ndarray], object] | None = None,
 ) -> Episodes:
     """
@@ -48,7 +51,8 @@ def play_episodes(
     :param n_episodes: Number of episodes, at least 1
     :param seed: Seeds the envs and the random choices of the policy, less than 2^32
     :param deterministic: Whether the policy is to act without random choices
-    :param on_episode: Called after each finished episode that counts
+    :param on_start: Called after the envs have been reset for their first episodes
+    :param on_episode: Called after each finished episode that counts, and the reset that ended it, with the index of its env
     :param on_step: Called before each step with the observations that the policy acts on, and with a bool array (n_envs,) that
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
@@ -66,6 +70,8 @@ def play_episodes(
     observations = env.reset()
     ends.check_reset()
     seedings.check_reset()
+    if on_start is not None:
+        on_start()
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:
@@ -84,14 +90,23 @@ def play_episodes(
                 played[i].append(episode)
                 n_missing -= 1
                 if on_episode is not None:
-                    on_episode()
+                    on_episode(i)
     seedings.check_end()
-    turns = [episodes[k] for k in range(max(quotas)) for episodes in played if k < len(episodes)]
+    turns = by_turns(played)
     return Episodes(
         np.array([episode.rounded_return() for episode in turns], dtype=np.float64),
         np.array([episode.length for episode in turns], dtype=np.int64),
         np.array([episode.min_reward for episode in turns], dtype=np.float64),
     )
+
+
+def by_turns(of_envs: Sequence[Sequence[_T]]) -> list[_T]:
+    """
+    :param of_envs: What belongs to the episodes of each env, in the order in which they were played
+    :return: that of the first episode of each env, then that of the second of each ...
+    """
+    most = max(map(len, of_envs), default=0)
+    return [values[k] for k in range(most) for values in of_envs if k < len(values)]
 
 
 class _EpisodeEnds:

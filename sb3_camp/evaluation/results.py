@@ -72,14 +72,15 @@ def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tup
     return episodes, n_chunks
 
 
-def read_more(path: Path, name: str) -> np.ndarray:
+def read_more(path: Path, name: str, kinds: str = "f") -> np.ndarray:
     """
     :param path: File of an interrupted evaluation
-    :param name: Name of a float array (n,) that was given to :func:`write_partial`
+    :param name: Name of an array (n,) that was given to :func:`write_partial`
+    :param kinds: Kinds of numbers that it may hold, as NumPy calls them
     :return: the array
     :raises InputError: if the file cannot be read or lacks it
     """
-    return _entry(path, _read(path), name, 1, "f")
+    return _entry(path, _read(path), name, 1, kinds)
 
 
 def check_finished(path: Path, settings: Settings) -> int:

@@ -50,7 +50,7 @@ def noise_clean_keys(settings: Mapping[str, Any], where: Path) -> list[str] | No
     """
     found: list[str] | None = None
     for name, kwargs in wrapper_entries(settings, where):
-        if _is_our_noise(name):
+        if is_smoothing_noise(name):
             keys = kwargs.get("clean_keys", ()) if isinstance(kwargs, Mapping) else ()
             if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
                 raise InputError(f"{where}: clean_keys of {NOISE_WRAPPER} must be a list of texts, not {reprlib.repr(keys)}")
@@ -58,7 +58,11 @@ def noise_clean_keys(settings: Mapping[str, Any], where: Path) -> list[str] | No
     return found
 
 
-def _is_our_noise(name: str) -> bool:
+def is_smoothing_noise(name: str) -> bool:
+    """
+    :param name: full name of a wrapper
+    :return: whether it is the smoothing noise of this package
+    """
     return name.startswith("sb3_camp.") and name.split(".")[-1] == NOISE_WRAPPER
 
 
@@ -171,7 +175,7 @@ class RunFolder:
         noises = [
             (position, self._sigma_value(kwargs, f"{NOISE_WRAPPER} in env_wrapper"))
             for position, (name, kwargs) in enumerate(entries)
-            if _is_our_noise(name)
+            if is_smoothing_noise(name)
         ]
         noises.append((-1, self._task_sigma(evaluation)))  # inside of every wrapper
         noises = [(position, sigma) for position, sigma in noises if sigma > 0]
@@ -213,7 +217,7 @@ class RunFolder:
         :return: full name of a wrapper that is called as ours but is of another package, None if there is none
         """
         names = [name for name, _ in wrapper_entries(self.config, self.config_file)]
-        return next((name for name in names if name.split(".")[-1] == NOISE_WRAPPER and not _is_our_noise(name)), None)
+        return next((name for name in names if name.split(".")[-1] == NOISE_WRAPPER and not is_smoothing_noise(name)), None)
 
     def _sigma_value(self, kwargs: Any, where: str) -> float:
         sigma = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
@@ -253,6 +257,12 @@ class RunFolder:
             keeps_observations = isinstance(kwargs, Mapping) and kwargs.get("norm_obs") is False
             if "Normalize" in name and "Reward" not in name and not keeps_observations:
                 return name
+        return self.running_normaliser()
+
+    def running_normaliser(self) -> str | None:
+        """
+        :return: "normalize" if the zoo normalises the observations of this run by running statistics, None otherwise
+        """
         normalize = self.config.get("normalize")
         if normalize is None or normalize is False:
             return None

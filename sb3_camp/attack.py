@@ -1,0 +1,336 @@
+"""
+Play episodes of one fixed policy whose observations an adversary perturbs: ``python -m sb3_camp.attack``.
+
+The command writes ``attack.json``, ``attack.csv`` and ``attack.png`` into ``attacks/<attack>_sigma<S>/`` in the run folder (or
+beside the model file), and checks them against the certificate of the same policy, if there is one.
+"""
+
+import argparse
+import math
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rl_zoo3.utils import ALGOS
+from stable_baselines3.common.base_class import BaseAlgorithm
+from tqdm import tqdm
+
+import sb3_camp.zoo
+from sb3_camp.action_scores import action_scores
+from sb3_camp.certification.certificate import read_certificate
+from sb3_camp.certification.shown import exact
+from sb3_camp.command_line import exit_status
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
+from sb3_camp.evaluation.chunks import Chunk, plan_chunks
+from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
+from sb3_camp.robustness.attacked_env import AttackedFrames, attacked_environment, attacked_frames
+from sb3_camp.robustness.attacked_episodes import AttackedEpisodes, play_attacked_episodes
+from sb3_camp.robustness.consistency import MIN_EPISODES, check_agreement, incomparable
+from sb3_camp.robustness.partial import NOT_COMPARED, read_partial_attack, write_partial_attack
+from sb3_camp.robustness.results import build_attack, differing_setting, read_attack, write_attack
+from sb3_camp.wrappers.adversary import ATTACKS
+
+_BUDGETS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_PIXEL = 255
+# What must be the same for one attack to take the place of another in the default folder
+_IDENTITY = (
+    *("env_id", "env_kwargs", "env_wrappers", "model_sha256", "deterministic"),
+    *("attack", "sigma", "objective", "step_size", "multiplier", "q_threshold", "key"),
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attack",
+        usage="python -m sb3_camp.attack --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
+        description="Play exactly N episodes of one fixed policy at each budget of an adversary on its observations.",
+    )
+    parser.add_argument("--attack", help="the attack (default: %(default)s)", choices=list(ATTACKS), default="pgd")
+    parser.add_argument(
+        "--budget",
+        help="l2 norms of all perturbations of an episode together, in units of the observation (default: 0 0.2 0.4 0.6 0.8 "
+        "1, for images times 255)",
+        type=float,
+        nargs="+",
+    )
+    parser.add_argument(
+        "--sigma",
+        help="standard deviation of the noise that the policy acts on, outside of the adversary (default: that of the run, "
+        "none for an agent without; 0 attacks without noise)",
+        type=float,
+    )
+    parser.add_argument("--objective", help="what the attack climbs", choices=["targeted", "jeffreys"], default="targeted")
+    parser.add_argument(
+        "--step-size",
+        help="step size of the attack (default: 0.01 for pgd and random, for images times 255; 0.05 * budget for apgd and "
+        "fgsm)",
+        type=float,
+    )
+    parser.add_argument(
+        "--multiplier", help="an observation gets this times budget left / step size steps (default: 2)", type=float
+    )
+    parser.add_argument(
+        "--q-threshold",
+        help="leave targets alone whose action score is within this of the best (default: %(default)s)",
+        type=float,
+        default=0.0,
+    )
+    parser.add_argument("--key", help="entry of a Dict observation to attack (default: the only one with noise)")
+    add_zoo_arguments(
+        parser,
+        n_episodes=1_000,
+        n_episodes_help="number of episodes at each budget",
+        output_help="folder for the results (default: attacks/<attack>_sigma<S>/ beside the model)",
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    :param argv: Arguments of the command line, those of the process by default
+    :return: exit status: 0, 1 if the returns contradict the certificate of the policy, 2 for bad input, 130 if interrupted
+    """
+    sb3_camp.zoo.register()
+    return exit_status(
+        "attack", lambda: _attack(parse(_parser(), argv)), interrupted="the same command with --resume continues"
+    )
+
+
+@dataclass(frozen=True)
+class _Attack:
+    model: BaseAlgorithm
+    environment: EvaluationEnv
+    frames: AttackedFrames
+    settings: dict[str, Any]
+    budgets: list[float]
+    chunks: list[Chunk]
+
+    @property
+    def attack_settings(self) -> dict[str, Any]:
+        """Arguments of the attack, but for those whose default depends on the budget."""
+        names = ("objective", "step_size", "multiplier", "q_threshold")
+        return {name: self.settings[name] for name in names if self.settings[name] is not None}
+
+    @property
+    def units(self) -> list[Chunk]:
+        """What is played one by one, and kept if interrupted: all chunks at the first budget, at the second ..."""
+        return [chunk for _ in self.budgets for chunk in self.chunks]
+
+    def attacked(self, budget: float) -> EvaluationEnv:
+        return attacked_environment(
+            self.environment,
+            self.model,
+            self.frames,
+            sigma=self.settings["sigma"],
+            budget=budget,
+            attack=self.settings["attack"],
+            settings=self.attack_settings,
+        )
+
+
+def _attack(args: argparse.Namespace) -> None:
+    _check_numbers(args)
+    agent = find_agent(args)
+    environment, noise = _noisy_or_not(agent, args.sigma)
+    model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device)
+    action_scores(model.policy)
+    frames = attacked_frames(environment, model, agent.model_path, args.key)
+    n_envs = min(args.n_envs, args.n_episodes)
+    settings = {
+        "env_id": environment.env_id,
+        "env_kwargs": environment.env_kwargs,
+        "env_wrappers": environment.wrappers,
+        "algo": args.algo,
+        "model": str(agent.model_path),
+        "model_sha256": sha256(agent.model_path),
+        "timesteps": model.num_timesteps,
+        "deterministic": not args.stochastic,
+        "sigma": noise.sigma,
+        "clean_keys": sorted(noise.clean_keys),
+        "attack": args.attack,
+        "objective": args.objective,
+        "step_size": args.step_size,
+        "multiplier": 2.0 if args.multiplier is None and args.attack != "fgsm" else args.multiplier,
+        "q_threshold": args.q_threshold,
+        "key": frames.key,
+        "seed": args.seed,
+        "n_episodes": args.n_episodes,
+        "n_envs": n_envs,
+        "device": str(model.device),
+        "versions": versions(),
+    }
+    attack = _Attack(
+        model, environment, frames, settings, _budgets(args, frames), plan_chunks(args.n_episodes, n_envs, args.seed)
+    )
+    folder = args.output or agent.model_path.parent / "attacks" / f"{args.attack}_sigma{exact(noise.sigma)}"
+    file = folder / "attack.json"
+    if args.output is None and not args.resume:
+        _keep_other_attack(file, settings)
+    actions = "sampled" if args.stochastic else "greedy"
+    print(f"Attacking {agent.model_path} with {args.attack}, sigma {exact(noise.sigma)}, {actions} actions")
+    hide_progress = not (args.progress or sys.stderr.isatty())
+    _play_and_write(attack, file, args.resume, hide_progress)
+    _compare(file, [agent.model_path.parent / "certification", folder])
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    for name in ("sigma", "q_threshold"):
+        value = getattr(args, name)
+        if value is not None and not 0 <= value < math.inf:
+            raise InputError(f"--{name.replace('_', '-')} must be a finite number that is at least 0, not {value:g}")
+    for name in ("step_size", "multiplier"):
+        value = getattr(args, name)
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"--{name.replace('_', '-')} must be a positive number, not {value:g}")
+    if args.attack == "fgsm" and args.multiplier is not None:
+        raise InputError("--multiplier is not for fgsm, which takes one step")
+    for budget in args.budget or ():
+        if not 0 <= budget < math.inf:
+            raise InputError(f"--budget: budgets must be finite numbers that are at least 0, not {budget:g}")
+
+
+def _budgets(args: argparse.Namespace, frames: AttackedFrames) -> list[float]:
+    unit = _PIXEL if frames.space.dtype == np.uint8 else 1
+    return [unit * budget for budget in _BUDGETS] if args.budget is None else sorted(set(args.budget))
+
+
+def _noisy_or_not(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+    """The environment of the agent, and the noise that it is to act on: sigma 0 is none."""
+    environment, run = agent.environment, agent.run
+    noise = environment.smoothing_noise()
+    if noise is None and sigma:
+        environment = environment.with_noise(sigma)
+        noise = environment.smoothing_noise()
+        if noise is None:
+            raise InputError(f"{environment.env_id} takes a sigma, but adds no noise that is known to the adversary")
+    if run is not None and (normaliser := run.running_normaliser()) is not None:
+        raise InputError(
+            f"{run.config_file}: {normaliser} normalises the observations by statistics of the training, which are not "
+            "loaded: only policies without it can be attacked"
+        )
+    noise = noise or SmoothingNoise(0.0)
+    return environment, noise if sigma is None else noise._replace(sigma=sigma)
+
+
+def _keep_other_attack(file: Path, settings: dict[str, Any]) -> None:
+    """Refuse to replace, unasked, an attack on another policy, or one that attacks in another way."""
+    if not file.exists():
+        return
+    way_out = f"give another folder with -o, or replace it with -o {shlex.quote(str(file.parent))}"
+    try:
+        difference = differing_setting(read_attack(file), settings, _IDENTITY)
+    except InputError as error:
+        raise InputError(f"{error}: {way_out}") from None
+    if difference is not None:
+        raise InputError(f"{file}: made with {difference}: {way_out}")
+
+
+def _play_and_write(attack: _Attack, file: Path, resume: bool, hide_progress: bool) -> None:
+    partial = file.with_name("attack.partial.npz")
+    settings = {**attack.settings, "budgets": attack.budgets}
+    played, n_played = AttackedEpisodes.none(), 0
+    if resume and partial.exists():
+        played, n_played = read_partial_attack(partial, settings, attack.units)
+        print(f"Resuming after {played.flips.size} of {len(attack.budgets) * attack.settings['n_episodes']} episodes")
+    elif resume and file.exists():
+        _check_finished(file, settings)
+        print(f"Nothing to resume: {file} has all {len(attack.budgets)} budgets")
+        return
+    elif partial.exists():
+        print(f"Replacing the interrupted attack in {partial}")
+    if file.exists():
+        print(f"Replacing the attack in {file}")
+
+    played = _play(attack, played, n_played, partial, settings, hide_progress)
+    result = build_attack(attack.settings, attack.budgets, played)
+    files = write_attack(result, played, file.parent)
+    partial.unlink(missing_ok=True)
+    _print_report(result)
+    print("Written: " + ", ".join(map(str, files)))
+
+
+def _play(
+    attack: _Attack,
+    played: AttackedEpisodes,
+    n_played: int,
+    partial: Path,
+    settings: dict[str, Any],
+    hide_progress: bool,
+) -> AttackedEpisodes:
+    n_chunks = len(attack.chunks)
+    n_total = len(attack.budgets) * attack.settings["n_episodes"]
+    start, n_steps = time.perf_counter(), 0
+    with tqdm(total=n_total, initial=played.flips.size, unit="episode", mininterval=1, disable=hide_progress) as bar:
+        for index, budget in enumerate(attack.budgets):
+            left = attack.chunks[max(0, n_played - index * n_chunks) :]
+            if not left:
+                continue
+            bar.set_description(f"budget {exact(budget)}")
+            with attack.attacked(budget).opened(attack.settings["n_envs"]) as env:
+                for chunk in left:
+                    new = play_attacked_episodes(
+                        attack.model, env, chunk, deterministic=attack.settings["deterministic"], on_episode=bar.update
+                    )
+                    played = played.followed_by(new)
+                    n_steps += int(new.episodes.lengths.sum())
+                    n_played += 1
+                    write_partial_attack(partial, settings, played, n_played)
+    print(f"Played {n_steps} steps ({n_steps / (time.perf_counter() - start):.0f} steps/s)")
+    return played
+
+
+def _check_finished(file: Path, settings: dict[str, Any]) -> None:
+    finished = read_attack(file)
+    finished["budgets"] = [one["budget"] for one in finished["budgets"]]
+    names = [name for name in settings if name not in NOT_COMPARED]
+    difference = differing_setting(finished, settings, names)
+    if difference is not None:
+        raise InputError(
+            f"{file}: cannot be resumed, it was made with {difference}: give the same arguments, another --output, or leave "
+            "out --resume to start over"
+        )
+
+
+def _print_report(result: dict[str, Any]) -> None:
+    interval_head = f"{result['confidence']:.0%} interval"
+    print(f"{'budget':>10}{'mean return':>14}{interval_head:>24}{'spent':>10}{'flips':>10}")
+    for one in result["budgets"]:
+        interval = one["confidence_interval"]
+        text = "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+        print(
+            f"{one['budget']:>10.6g}{one['mean_return']:>14.2f}{text:>24}{one['mean_spent']:>10.4g}{one['mean_flips']:>10.2f}"
+        )
+
+
+def _compare(file: Path, folders: Sequence[Path]) -> None:
+    """Look for the certificate of the policy, and whether the attack contradicts it."""
+    attack = read_attack(file)
+    for certificate_file in dict.fromkeys(folder / "certificate.json" for folder in folders):
+        if not certificate_file.is_file():
+            continue
+        try:
+            certificate = read_certificate(certificate_file)
+        except InputError as error:
+            print(f"Not compared: {error}")
+            continue
+        reason = incomparable(attack, certificate)
+        if reason is not None:
+            print(f"Not compared with {certificate_file}: {reason}")
+            continue
+        check_agreement([(str(file), attack)], certificate)
+        if attack["n_episodes"] < MIN_EPISODES:
+            print(f"Not compared with {certificate_file}: {MIN_EPISODES} episodes are the least for that")
+        else:
+            print(f"No mean return is below {certificate_file}")
+        print(f"Draw both: python -m sb3_camp.plot both {shlex.quote(str(certificate_file))} {shlex.quote(str(file))}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""
+The environment of an attack: that of an evaluation, with an adversary in each env.
+
+The adversary sits directly inside of the smoothing noise, which is the certificate's threat model, wherever in the chain of
+wrappers that is. Without noise, it sits outside of everything but the frame stack.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+from gymnasium import spaces
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
+
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.checkpoint import check_spaces
+from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises, wrapper_chain
+from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
+from sb3_camp.wrappers.attacked_space import attacked_entry
+from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
+from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
+
+# What may stand between the adversary and the policy: the adversary knows what these do to a frame
+_SEEN_THROUGH = (NoisyObservationWrapper, FrameStackObservation, FlattenObservation)
+
+
+class AttackedFrames(NamedTuple):
+    """
+    What the adversary of an environment sees and changes.
+
+    :param space: Space of a frame, of its attacked entry if it is a Dict
+    :param n_stack: How many of them the policy observes at once
+    :param padding: What stands in the stack at the start of an episode: copies of the first frame, or zeros
+    :param key: The entry of a Dict observation that is attacked, None if it is no Dict
+    """
+
+    space: spaces.Box
+    n_stack: int
+    padding: Literal["reset", "zero"]
+    key: str | None
+
+
+def attacked_frames(
+    environment: EvaluationEnv, model: BaseAlgorithm, model_path: Path, key: str | None = None
+) -> AttackedFrames:
+    """
+    :param environment: The environment, without the adversary
+    :param model: The policy that is to be attacked
+    :param model_path: Its file, for messages
+    :param key: The entry of a Dict observation to attack. Default: the only one that has noise, or that can be attacked
+    :return: what an adversary of this policy would attack
+    :raises InputError: if the policy does not fit the environment, or if the adversary could not tell what the policy would
+        see of its frames
+    """
+    with replace(environment, vec_env="dummy").opened(1) as env:
+        check_spaces(model, env, model_path)
+        assert isinstance(env.unwrapped, DummyVecEnv)
+        chain = list(wrapper_chain(env.unwrapped.envs[0]))
+        base = env.unwrapped.envs[0].unwrapped
+        vec_stacks = [wrapper for wrapper in _vec_wrappers(env) if isinstance(wrapper, VecFrameStack)]
+    n_outside = _n_outside(chain)
+    outside = chain[:n_outside]
+    for wrapper in outside:
+        if isinstance(wrapper, gym.ObservationWrapper) and not isinstance(wrapper, _SEEN_THROUGH):
+            raise InputError(
+                f"{wrapper.class_name()} changes the observations on their way from the adversary to the policy, and the "
+                "adversary does not know how: put it inside of the noise and of the frame stack (in env_wrapper: before)"
+            )
+    stacks = [wrapper for wrapper in outside if isinstance(wrapper, FrameStackObservation)]
+    if len(stacks) + len(vec_stacks) > 1:
+        raise InputError("frames are stacked twice, and the adversary cannot tell which are the same: use one frame stack")
+    space = (chain[n_outside] if n_outside < len(chain) else base).observation_space
+    n_stack, padding = 1, "reset"
+    if stacks:
+        n_stack, padding = stacks[0].stack_size, stacks[0].padding_type
+        if padding not in ("reset", "zero"):
+            raise InputError('FrameStackObservation: an adversary knows the padding types "reset" and "zero" only')
+    elif vec_stacks:
+        n_stack, padding = vec_stacks[0].stacked_obs.n_stack, "zero"
+    key, box = attacked_entry(space, _only_noisy_entry(space, outside) if key is None else key)
+    return AttackedFrames(box, n_stack, padding, key)  # type: ignore[arg-type]
+
+
+def attacked_environment(
+    environment: EvaluationEnv,
+    model: BaseAlgorithm,
+    frames: AttackedFrames,
+    *,
+    sigma: float,
+    budget: float,
+    attack: str,
+    settings: dict[str, Any],
+) -> EvaluationEnv:
+    """
+    :param environment: The environment, without the adversary
+    :param model: The policy that is attacked
+    :param frames: What :func:`attacked_frames` returned for these
+    :param sigma: Standard deviation of its smoothing noise, whatever it was before
+    :param budget: l2 norm of all that the adversary adds to the observations of an episode, at most
+    :param attack: Name of the attack
+    :param settings: Arguments of the attack
+    :return: the same environment with an adversary in each env, all of which attack in one batch
+    """
+    adversary: dict[str, Any] = {
+        "model": model,
+        "budget": budget,
+        "attack": attack,
+        "n_stack": frames.n_stack,
+        "stack_padding": frames.padding,
+        "attack_kwargs": settings,
+        "device": model.device,
+        "key": frames.key,
+    }
+    name = f"{insert_adversary.__module__}.{insert_adversary.__name__}"
+    return replace(environment, outermost=[{name: {"sigma": sigma, **adversary}}], vec_env=BatchedAttackVecEnv)
+
+
+def insert_adversary(env: gym.Env, *, sigma: float, **adversary: Any) -> gym.Env:
+    """
+    Put the adversary where it belongs in an environment, see the module, and set the smoothing noise.
+
+    :param env: The environment, with at most one smoothing noise
+    :param sigma: Standard deviation of its smoothing noise, if it has any
+    :param adversary: Arguments of :class:`sb3_camp.wrappers.AdversarialObservationWrapper`
+    :return: the environment with the adversary
+    :raises InputError: if there is no noise whose sigma could be set, or more than one
+    """
+    chain = list(wrapper_chain(env))
+    noises = [chain[i] for i in smoothing_noises(chain)]
+    if sigma > 0 and len(noises) != 1:
+        raise InputError(f"{len(noises)} smoothing noises on the observations where one of sigma {sigma:g} is expected")
+    for noise in noises:
+        assert isinstance(noise, NoisyObservationWrapper)
+        noise.noise.sigma = sigma
+    n_outside = _n_outside(chain)
+    if n_outside == 0:
+        return AdversarialObservationWrapper(env, **adversary)
+    chain[n_outside - 1].env = AdversarialObservationWrapper(chain[n_outside - 1].env, **adversary)
+    return env
+
+
+def _n_outside(chain: Sequence[gym.Wrapper]) -> int:
+    """How many wrappers of a chain, the outermost first, belong outside of the adversary."""
+    stacks = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, FrameStackObservation)]
+    return max([-1, *smoothing_noises(chain), *stacks]) + 1
+
+
+def _vec_wrappers(env: VecEnv) -> list[VecEnvWrapper]:
+    wrappers = []
+    while isinstance(env, VecEnvWrapper):
+        wrappers.append(env)
+        env = env.venv
+    return wrappers
+
+
+def _only_noisy_entry(space: spaces.Space, outside: Sequence[gym.Wrapper]) -> str | None:
+    """The entry of a Dict observation that has noise, if it is only one."""
+    if not isinstance(space, spaces.Dict):
+        return None
+    clean = {key for wrapper in outside if isinstance(wrapper, NoisyObservationWrapper) for key in wrapper.clean_keys}
+    noisy = [key for key in space.spaces if key not in clean]
+    return noisy[0] if len(noisy) == 1 else None

@@ -1,0 +1,96 @@
+"""
+Whether attacks and a certificate agree: the mean return under an attack must not be below what is certified against it.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from sb3_camp.certification.certificate import value_at
+from sb3_camp.certification.figures import without_sigma
+from sb3_camp.certification.shown import exact
+from sb3_camp.errors import CertificateViolation
+
+MIN_EPISODES = 30
+"""With fewer episodes a confidence interval is not worth its name, and contradicts nothing."""
+
+
+class Violation(NamedTuple):
+    """
+    :param budget: Budget of the attack
+    :param mean_return: Mean return under it
+    :param upper: Upper end of its confidence interval, below what is certified
+    :param certified: What the certificate says at this radius, or at its next larger one
+    """
+
+    budget: float
+    mean_return: float
+    upper: float
+    certified: float
+
+
+def violations(attack: dict[str, Any], certificate: dict[str, Any]) -> list[Violation]:
+    """
+    :param attack: A comparable attack, see :func:`incomparable`
+    :param certificate: The certificate
+    :return: where the whole confidence interval of the mean return lies below the certified return; none if there are fewer
+        than :data:`MIN_EPISODES` episodes
+    """
+    if attack["n_episodes"] < MIN_EPISODES:
+        return []
+    return [
+        Violation(one["budget"], one["mean_return"], one["confidence_interval"][1], certified)
+        for one in attack["budgets"]
+        if one["confidence_interval"] is not None
+        and (certified := value_at(certificate, one["budget"])) is not None
+        and one["confidence_interval"][1] < certified
+    ]
+
+
+def incomparable(attack: Mapping[str, Any], certificate: Mapping[str, Any]) -> str | None:
+    """
+    :param attack: An attack
+    :param certificate: A certificate
+    :return: why the certificate says nothing about the attack; None if it does, as it is of the same policy, with the same
+        noise, in the same environment
+    """
+    for key in ("env_id", "model_sha256", "sigma", "deterministic", "clean_keys", "env_kwargs", "env_wrappers"):
+        mine, certified = _comparable(attack, key), _comparable(certificate, key)
+        if certified is None:
+            return f"the certificate does not tell its {key}"
+        if mine != certified and not (key == "sigma" and math.isclose(mine, certified, rel_tol=1e-9)):
+            if key == "model_sha256":
+                return "the certificate is for another model file"
+            return f"its {key} is {_shown(attack[key])}, that of the certificate {_shown(certificate[key])}"
+    if attack.get("key") in certificate["clean_keys"]:
+        return f"it attacks the entry {attack['key']} of the observation, which the certificate does not cover"
+    return None
+
+
+def check_agreement(attacks: Iterable[tuple[str, dict[str, Any]]], certificate: dict[str, Any]) -> None:
+    """
+    :param attacks: Name and content of comparable attacks
+    :param certificate: The certificate
+    :raises CertificateViolation: if the mean return under one of them contradicts the certificate
+    """
+    found = [text for name, attack in attacks for text in _texts(name, violations(attack, certificate))]
+    if found:
+        raise CertificateViolation(f"violation of the certificate: {'; '.join(found)}")
+
+
+def _texts(name: str, found: list[Violation]) -> Iterator[str]:
+    for one in found:
+        yield (
+            f"{name}: at budget {exact(one.budget)} the mean return is {one.mean_return:.6g}, its confidence interval ends at "
+            f"{one.upper:.6g}, below the certified return {one.certified:.6g}"
+        )
+
+
+def _comparable(result: Mapping[str, Any], key: str) -> Any:
+    value = result.get(key)
+    return without_sigma(value, result["sigma"]) if key in ("env_kwargs", "env_wrappers") else value
+
+
+def _shown(value: Any) -> str:
+    return exact(value) if isinstance(value, float) else json.dumps(value)

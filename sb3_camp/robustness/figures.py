@@ -1,0 +1,205 @@
+"""Pictures of attacks: the mean return as a function of the budget, alone or beside a certificate."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
+from sb3_camp.certification.figures import check_one_environment, draw_certificate, variants
+from sb3_camp.certification.shown import confidence, exact, printable
+from sb3_camp.errors import InputError
+from sb3_camp.robustness.consistency import violations
+from sb3_camp.zoo.run_folder import is_smoothing_noise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PIXEL = 255
+_VIOLATION = "#D00000"
+
+
+def attack_figure(
+    attacks: Sequence[dict[str, Any]],
+    labels: Sequence[str] | None = None,
+    *,
+    certificate: dict[str, Any] | None = None,
+    pixels: bool = False,
+) -> "Figure":
+    """
+    Draw mean returns under attack, with their confidence intervals as error bars.
+
+    With a certificate, its curve is drawn too, as a staircase, and a cross marks each mean that contradicts it: whose whole
+    confidence interval lies below it.
+
+    :param attacks: What :func:`sb3_camp.robustness.read_attack` returns for each, all of one environment
+    :param labels: One for each attack, distinct; between dollar signs in matplotlib's math notation. Default:
+        :func:`default_labels`
+    :param certificate: A certificate to which all the attacks are comparable
+    :param pixels: Give budgets, radii and sigma in units of 255, for images whose pixels are 0 to 255
+    :return: the figure, not registered with pyplot
+    :raises InputError: if there is no attack, if they are of different environments, or if the labels do not fit
+    """
+    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+
+    check_attacks(attacks, [f"attack {index}" for index in range(1, len(attacks) + 1)])
+    if labels is None:
+        texts = list(map(literal, default_labels(attacks, pixels=pixels)))
+    else:
+        texts = list(labels)
+        check_labels(texts, [range(len(attacks))], "attacks")
+    styles = curve_styles(texts)
+    unit = _PIXEL if pixels else 1
+    marks, differing = _settings(attacks), differing_settings(attacks)
+
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    if certificate is not None:
+        label = f"certified ({literal(certificate['method'])}, confidence {confidence(certificate['alpha'])})"
+        draw_certificate(axes, certificate, label, {"color": "black", "linestyle": "-"}, unit)
+    for i, (attack, text) in enumerate(zip(attacks, texts, strict=True)):
+        mark = ", ".join(marks[name][i] for name in differing if marks[name][i])
+        _draw(axes, attack, text + (mark and f" ({mark})"), styles[text], unit)
+    if certificate is not None:
+        _draw_violations(axes, attacks, certificate, unit)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=min(0, _lowest(attacks), *([] if certificate is None else [certificate["min_return"]])))
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+    episodes = sorted({attack["n_episodes"] for attack in attacks})
+    figure.suptitle(
+        f"bars: {_level(attacks)} confidence interval of the mean, {' or '.join(map(str, episodes))} episodes per budget",
+        fontsize="small",
+    )
+    figure.supxlabel(
+        "budget: l2 norm of the attack on the observations of an episode" + (", in pixel values / 255" if pixels else ""),
+        fontsize="medium",
+    )
+    figure.supylabel("mean return" + ("" if certificate is None else ", certified expected return"), fontsize="medium")
+    return figure
+
+
+def default_labels(attacks: Sequence[Mapping[str, Any]], *, pixels: bool = False) -> list[str]:
+    """
+    :param attacks: The attacks
+    :param pixels: As for :func:`attack_figure`
+    :return: algorithm, environment, noise and attack of each, numbered where they occur more than once
+    """
+    names = [
+        ", ".join(
+            [
+                *(printable(attack[key]) for key in ("algo", "env_id")),
+                f"sigma {exact(attack['sigma'])}" + ("/255" if pixels and attack["sigma"] else ""),
+                printable(attack["attack"]),
+            ]
+        )
+        for attack in attacks
+    ]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
+        for position, name in enumerate(names)
+    ]
+
+
+def differing_settings(attacks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """
+    :param attacks: The attacks
+    :return: in words, which of number of episodes, kind of actions, settings of the attack, keyword arguments and wrappers of
+        the environment are not the same for all of them
+    """
+    # fgsm has no multiplier, and an observation that is no Dict no entries
+    return [name for name, texts in _settings(attacks).items() if len(set(texts) - {""}) > 1]
+
+
+def check_attacks(attacks: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """
+    :param attacks: The attacks
+    :param names: What to call each in the message
+    :raises InputError: if there is none, or if they are of different environments
+    """
+    if not attacks:
+        raise InputError("no attack to draw")
+    check_one_environment(attacks, names, "an attack in")
+
+
+def _settings(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What should be alike for a fair comparison: name of the setting, and its text for each attack."""
+    noiseless = [_without_noise(attack) for attack in attacks]
+    return {
+        "number of episodes": [f"{attack['n_episodes']} episodes" for attack in attacks],
+        "actions": ["greedy" if attack["deterministic"] else "sampled" for attack in attacks],
+        "objective": [literal(attack["objective"]) for attack in attacks],
+        "step size": [_step_size(attack) for attack in attacks],
+        "multiplier": [_named("multiplier", attack.get("multiplier")) for attack in attacks],
+        "q_threshold": [f"q_threshold {exact(attack['q_threshold'])}" for attack in attacks],
+        "entry": [_named("entry", attack.get("key")) for attack in attacks],
+        "env_kwargs": variants("env_kwargs", noiseless),
+        "env_wrappers": variants("env_wrappers", noiseless),
+    }
+
+
+def _without_noise(attack: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in an environment without noise, which has an entry of its own: agents with and without it are compared."""
+    kwargs, wrappers = attack["env_kwargs"], dict(attack["env_wrappers"])
+    if attack["env_id"].startswith("camp/"):
+        kwargs = {name: value for name, value in kwargs.items() if name != "sigma"}
+    entries = wrappers.pop("env_wrapper", None)
+    entries = [entry for entry in (entries if isinstance(entries, list) else [entries]) if not _is_noise(entry)]
+    return {**attack, "env_kwargs": kwargs, "env_wrappers": {**wrappers, **({"env_wrapper": entries} if entries else {})}}
+
+
+def _is_noise(entry: Any) -> bool:
+    name = next(iter(entry), None) if isinstance(entry, dict) else entry
+    return name is None or (isinstance(name, str) and is_smoothing_noise(name))
+
+
+def _named(name: str, value: Any) -> str:
+    return "" if value is None else f"{name} {literal(str(value))}"
+
+
+def _step_size(attack: Mapping[str, Any]) -> str:
+    value = attack.get("step_size")
+    return "default step size" if value is None else f"step size {exact(value)}"
+
+
+def _level(attacks: Sequence[Mapping[str, Any]]) -> str:
+    return " or ".join(sorted({f"{100 * attack['confidence']:g} %" for attack in attacks}))
+
+
+def _lowest(attacks: Sequence[dict[str, Any]]) -> float:
+    return min(
+        min([one["mean_return"], *(one["confidence_interval"] or ())]) for attack in attacks for one in attack["budgets"]
+    )
+
+
+def _draw(axes: "Axes", attack: Mapping[str, Any], label: str, style: dict[str, str], unit: int) -> None:
+    means = [one["mean_return"] for one in attack["budgets"]]
+    intervals = [one["confidence_interval"] or (mean, mean) for one, mean in zip(attack["budgets"], means, strict=True)]
+    # A skewed interval may, rarely, lie on one side of the mean
+    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, intervals, strict=True)]
+    above = [max(0.0, high - mean) for mean, (_, high) in zip(means, intervals, strict=True)]
+    axes.errorbar(
+        [one["budget"] / unit for one in attack["budgets"]],
+        means,
+        yerr=[below, above],
+        capsize=3,
+        label=shown_label(label),
+        clip_on=False,
+        **style,  # type: ignore[arg-type]
+    )
+
+
+def _draw_violations(axes: "Axes", attacks: Sequence[dict[str, Any]], certificate: dict[str, Any], unit: int) -> None:
+    found = [one for attack in attacks for one in violations(attack, certificate)]
+    if found:
+        axes.plot(
+            [one.budget / unit for one in found],
+            [one.mean_return for one in found],
+            linestyle="",
+            marker="x",
+            markersize=14,
+            markeredgewidth=3,
+            color=_VIOLATION,
+            label="VIOLATION: below the certificate",
+            zorder=5,
+            clip_on=False,
+        )

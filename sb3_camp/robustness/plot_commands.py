@@ -1,0 +1,201 @@
+"""The pictures of attacks that ``python -m sb3_camp.plot`` draws: ``attack`` and ``both``."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, read_certificate, value_at, write_picture
+from sb3_camp.certification.shown import floor_decimals, quotient
+from sb3_camp.errors import InputError
+from sb3_camp.robustness.consistency import MIN_EPISODES, check_agreement, incomparable
+from sb3_camp.robustness.figures import attack_figure, check_attacks, default_labels, differing_settings
+from sb3_camp.robustness.results import read_attack
+
+_PIXEL = 255
+
+
+class Named(NamedTuple):
+    """
+    :param file: Where it was read
+    :param content: The attack
+    """
+
+    file: Path
+    content: dict[str, Any]
+
+
+def add_attack_command(kinds: Any) -> None:
+    """
+    :param kinds: The sub-commands of ``plot``, what ``add_subparsers`` returned
+    """
+    parser = kinds.add_parser(
+        "attack",
+        help="mean returns over the budget of the attack",
+        usage="python -m sb3_camp.plot attack PATH [PATH ...] [options]",
+        description="Lay the returns of several agents, or under several attacks, on one picture.",
+    )
+    parser.add_argument(
+        "paths", metavar="PATH", nargs="+", type=Path, help="attack.json, or a folder (of a run) that holds some"
+    )
+    _add_picture_arguments(parser, "attacks.png")
+    parser.set_defaults(command=plot_attacks)
+
+
+def add_both_command(kinds: Any) -> None:
+    """
+    :param kinds: The sub-commands of ``plot``, what ``add_subparsers`` returned
+    """
+    parser = kinds.add_parser(
+        "both",
+        help="the certificate of an agent and its mean returns under attack",
+        usage="python -m sb3_camp.plot both PATH [PATH ...] [options]",
+        description="Lay the certificate of an agent and its returns under attack on one picture. Exit status 1 tells that an "
+        "attacked return contradicts the certificate.",
+    )
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        type=Path,
+        help="run folder, or other folders and files that hold one certificate.json and some attack.json",
+    )
+    _add_picture_arguments(parser, "both.png")
+    parser.set_defaults(command=plot_both)
+
+
+def _add_picture_arguments(parser: argparse.ArgumentParser, picture: str) -> None:
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path(picture),
+        help="The picture: .png, .pdf or .svg (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--labels", nargs="+", metavar="LABEL", help="One for each attack (default: algorithm, env, noise and attack)"
+    )
+    parser.add_argument(
+        "--pixels", action="store_true", help="Divide budgets and sigma by 255, for images whose pixels are 0 to 255"
+    )
+
+
+def plot_attacks(args: argparse.Namespace) -> None:
+    """
+    :param args: Arguments of ``plot attack``
+    """
+    attacks = []
+    for path in args.paths:
+        files = _attack_files(path) if path.is_dir() else [path]
+        if not files:
+            raise InputError(f"{path}: no attack.json in it: make one with python -m sb3_camp.attack")
+        attacks += [Named(file, read_attack(file)) for file in files]
+    contents = [attack.content for attack in attacks]
+    check_attacks(contents, [str(attack.file) for attack in attacks])
+    write_picture(attack_figure(contents, args.labels, pixels=args.pixels), args.output)
+    _print_table(contents, args.labels, args.pixels)
+    print(f"Written: {args.output}")
+
+
+def plot_both(args: argparse.Namespace) -> None:
+    """
+    :param args: Arguments of ``plot both``
+    :raises CertificateViolation: after the picture has been written, if an attacked return contradicts the certificate
+    """
+    certificate_file = _certificate_file(args.paths)
+    certificate = read_certificate(certificate_file)
+    attacks, left_out = [], []
+    for path in args.paths:
+        # A folder of a run may hold attacks on other checkpoints, or without noise
+        for file in _attack_files(path) if path.is_dir() else [path] if path != certificate_file else []:
+            attack = Named(file, read_attack(file))
+            reason = incomparable(attack.content, certificate)
+            if reason is None:
+                attacks.append(attack)
+            elif path.is_dir():
+                left_out.append(f"{file}: {reason}")
+            else:
+                raise InputError(f"{file}: not comparable with {certificate_file}: {reason}")
+    if not attacks:
+        reasons = "; ".join(left_out) or "there is none: make one with python -m sb3_camp.attack"
+        raise InputError(f"no attack that is comparable with {certificate_file}: {reasons}")
+    contents = [attack.content for attack in attacks]
+    write_picture(attack_figure(contents, args.labels, certificate=certificate, pixels=args.pixels), args.output)
+    for text in left_out:
+        print(f"Left out: {text}")
+    _print_table(contents, args.labels, args.pixels, certificate)
+    print(f"Written: {args.output}")
+    check_agreement([(str(attack.file), attack.content) for attack in attacks], certificate)
+    if any(attack["n_episodes"] >= MIN_EPISODES for attack in contents):
+        print("No attack contradicts the certificate")
+
+
+def _attack_files(folder: Path) -> list[Path]:
+    """Those in a folder with results, in one that holds such folders, and in that of a run."""
+    patterns = ("attack.json", "*/attack.json", "attacks/*/attack.json")
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+
+
+def _certificate_file(paths: list[Path]) -> Path:
+    files = [file for path in paths for file in _certificate_files(path)]
+    if len(files) != 1:
+        found = "none" if not files else f"{len(files)} ({', '.join(map(str, files))})"
+        raise InputError(
+            f"one certificate.json is needed, {found} found: give one run folder, certified with python -m sb3_camp.certify, "
+            "or the files"
+        )
+    return files[0]
+
+
+def _certificate_files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        candidates = (path / "certification" / "certificate.json", path / "certificate.json")
+        yield from [file for file in candidates if file.is_file()][:1]
+    elif _format(path) == CERTIFICATE_FORMAT:
+        yield path
+
+
+def _format(path: Path) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
+    return content.get("format") if isinstance(content, dict) else None
+
+
+def _print_table(
+    attacks: list[dict[str, Any]],
+    labels: list[str] | None,
+    pixels: bool,
+    certificate: dict[str, Any] | None = None,
+) -> None:
+    for index, (label, attack) in enumerate(
+        zip(labels or default_labels(attacks, pixels=pixels), attacks, strict=True), start=1
+    ):
+        print(f"[{index}] {label}: {attack['n_episodes']} episodes per budget")
+    differing = differing_settings(attacks)
+    if differing:
+        print(f"They differ in: {', '.join(differing)}")
+    head = f"{'budget/255' if pixels else 'budget':>12}" + ("" if certificate is None else f"{'certified':>12}")
+    print(f"\nmean return ({attacks[0]['confidence']:.0%} confidence interval)\n{head}", end="")
+    print("".join(f"{f'[{index + 1}]':>28}" for index in range(len(attacks))))
+    for budget in np.unique([one["budget"] for attack in attacks for one in attack["budgets"]]).tolist():
+        line = f"{quotient(budget, _PIXEL if pixels else 1):>12.6g}"
+        if certificate is not None:
+            certified = value_at(certificate, budget)
+            line += f"{'-' if certified is None else floor_decimals(certified, 3):>12}"
+        print(line + "".join(f"{_cell(attack, budget):>28}" for attack in attacks))
+
+
+def _cell(attack: dict[str, Any], budget: float) -> str:
+    for one in attack["budgets"]:
+        if one["budget"] == budget:
+            interval = one["confidence_interval"]
+            return f"{one['mean_return']:.2f}" + ("" if interval is None else f" ({interval[0]:.2f}, {interval[1]:.2f})")
+    return "-"

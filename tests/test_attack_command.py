@@ -1,0 +1,355 @@
+"""The attack command: what it plays, what it writes, and how it ends."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+import yaml
+from attack_agents import (
+    NOISE,
+    POLE,
+    TwoSignals,
+    attack,
+    column,
+    result,
+    rows,
+    save_balancing,
+    save_positive,
+    write_certificate,
+)
+from attacked_envs import RandomFrames, balancing_dqn, image_space
+from stable_baselines3 import DQN, PPO
+from test_evaluate_command import environment
+from test_evaluate_command import read as read_npz
+from test_evaluate_command import run as run_module
+from test_run_folder import make_run, noise
+
+from sb3_camp.evaluate import main as evaluate
+
+LIVES = "'stable_baselines3.common.atari_wrappers.EpisodicLifeEnv'"
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    return save_balancing(tmp_path_factory.mktemp("agent") / "agent.zip")
+
+
+@pytest.fixture
+def smoothed_run(tmp_path, agent, monkeypatch):
+    """A run folder of an agent on noise of sigma 0.1, below the working directory."""
+    run = make_run(tmp_path / "logs", POLE, env_wrapper=[noise(0.1)])
+    shutil.copy(agent, run / "tests-ShortPole-v0.zip")
+    monkeypatch.chdir(tmp_path)
+    return run
+
+
+def error_line(capsys):
+    printed = capsys.readouterr().err.strip()
+    assert printed.startswith("attack: error: ") and "\n" not in printed
+    return printed
+
+
+def test_undefended_agent_loses_most_of_its_return_to_real_attacks_only(agent, tmp_path):
+    means = {}
+    attacks = {name: ("--attack", name) for name in ("pgd", "apgd", "fgsm", "random")}
+    attacks["jeffreys"] = ("--objective", "jeffreys")
+    for name, options in attacks.items():
+        assert attack("--model", agent, "-n", 20, "--budget", 1, 0, *options, "-o", tmp_path / name) == 0
+        clean, attacked = result(tmp_path / name)["budgets"]
+        assert (clean["budget"], attacked["budget"]) == (0, 1)
+        assert clean["mean_return"] == 60 and clean["mean_flips"] == clean["max_spent"] == 0
+        assert 0 < attacked["max_spent"] <= 1
+        means[name] = attacked["mean_return"]
+    assert max(means["pgd"], means["apgd"], means["jeffreys"]) < 20 and means["random"] > 50
+    assert means["apgd"] <= means["pgd"] + 1
+
+
+def test_the_files_agree_with_each_other_and_with_the_budget(agent, tmp_path):
+    assert attack("--model", agent, "-n", 30, "--n-envs", 7, "--budget", 0.05, 0.2, "--sigma", 0.1, "-o", tmp_path) == 0
+    assert sorted(os.listdir(tmp_path)) == ["attack.csv", "attack.json", "attack.png"]
+    with open(tmp_path / "attack.csv") as file:
+        assert file.readline() == "budget,episode,return,steps,budget_spent,flips\n"
+    assert [(row["budget"], row["episode"]) for row in rows(tmp_path)] == [(b, i) for b in (0.05, 0.2) for i in range(30)]
+    content = result(tmp_path)
+    assert [one["budget"] for one in content["budgets"]] == [0.05, 0.2]
+    for one in content["budgets"]:
+        values = {name: column(tmp_path, name, one["budget"]) for name in ("return", "steps", "budget_spent", "flips")}
+        np.testing.assert_array_equal(values["return"], values["steps"])
+        assert np.all(values["budget_spent"] <= one["budget"]) and np.all(values["flips"] <= values["steps"])
+        assert np.all((values["budget_spent"] > 0) == (values["flips"] > 0))
+        means = [one[name] for name in ("mean_return", "mean_steps", "mean_spent", "mean_flips", "max_spent")]
+        expected = [values[name].mean() for name in ("return", "steps", "budget_spent", "flips")]
+        assert means == pytest.approx([*expected, values["budget_spent"].max()])
+        low, high = one["confidence_interval"]
+        assert low <= one["mean_return"] <= high
+    assert content["format"] == "sb3_camp-attack-1"
+    expected = {"attack": "pgd", "sigma": 0.1, "n_episodes": 30, "deterministic": True, "env_id": POLE, "clean_keys": []}
+    assert {name: content[name] for name in expected} == expected
+
+
+def test_the_command_attacks_a_run_folder(tmp_path, agent):
+    run = make_run(tmp_path / "logs", "CartPole-v1", env_wrapper=[noise(0.1)])
+    shutil.copy(agent, run / "CartPole-v1.zip")
+    arguments = (
+        "--algo",
+        "dqn",
+        "--env",
+        "CartPole-v1",
+        "-n",
+        "4",
+        "--budget",
+        "0.2",
+        "--multiplier",
+        "0.1",
+        "--attack",
+        "apgd",
+    )
+    done = run_module("sb3_camp.attack", *arguments, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = run / "attacks" / "apgd_sigma0.1"
+    assert sorted(os.listdir(folder)) == ["attack.csv", "attack.json", "attack.png"]
+    assert str((folder / "attack.json").relative_to(tmp_path)) in done.stdout
+    assert len(rows(folder)) == 4
+
+
+def test_without_a_budget_the_episodes_are_those_of_evaluate(agent, tmp_path):
+    common = ("--model", agent, "-n", 70, "--n-envs", 2, "--seed", 5, "--sigma", 0.3, "-o", tmp_path)
+    assert attack(*common, "--budget", 0) == 0
+    assert evaluate(["--algo", "dqn", "--env", POLE, "--device", "cpu", *map(str, common)]) == 0
+    evaluated = read_npz(tmp_path / "evaluations.npz")["results"][0]
+    np.testing.assert_array_equal(column(tmp_path, "return"), evaluated)
+    assert len(set(evaluated)) > 5
+
+
+def test_run_is_attacked_with_its_noise_or_as_told(smoothed_run):
+    plain = ("-n", 8, "--budget", 0.3)
+    for sigma, folder in ((None, "pgd_sigma0.1"), (0, "pgd_sigma0"), (0.25, "pgd_sigma0.25")):
+        assert attack(*plain, *(() if sigma is None else ("--sigma", sigma))) == 0
+        assert result(smoothed_run / "attacks" / folder)["sigma"] == (0.1 if sigma is None else sigma)
+    # Each as if the noise had been put around the bare environment
+    shutil.copy(smoothed_run / "tests-ShortPole-v0.zip", "bare.zip")
+    for sigma in (0, 0.1, 0.25):
+        assert attack("--model", "bare.zip", *plain, "--sigma", sigma) == 0
+        of_run, bare = (folder / "attacks" / f"pgd_sigma{sigma:g}" for folder in (smoothed_run, smoothed_run.parents[2]))
+        assert (of_run / "attack.csv").read_bytes() == (bare / "attack.csv").read_bytes()
+    assert attack("--model", "bare.zip", *plain, "-o", "plain") == 0
+    assert result(smoothed_run.parents[2] / "plain")["sigma"] == 0
+
+
+def test_each_game_is_paired_with_what_its_adversary_spent(tmp_path):
+    model = save_positive(tmp_path / "model.zip")
+    for name, wrappers, n_attacked in (("whole", "", 5), ("lives", LIVES, 4)):
+        arguments = ("-params", f"env_wrapper:[{wrappers}]") if wrappers else ()
+        common = ("--model", model, "-n", 12, "--n-envs", 3, "--budget", 9)
+        assert attack(*common, *arguments, "-o", tmp_path / name, env="tests/Games-v0") == 0
+        games = column(tmp_path / name, "return") / 5
+        np.testing.assert_array_equal(games, np.repeat([1, 2, 3, 4], 3))
+        np.testing.assert_array_equal(column(tmp_path / name, "steps"), 5)
+        np.testing.assert_array_equal(column(tmp_path / name, "flips"), n_attacked)
+        # up to the next step of 0.01 beyond 0; nothing for the last observation of a life, and a lost life refills nothing
+        step = column(tmp_path / name, "budget_spent") / np.sqrt(n_attacked) - games / 10
+        assert np.all(step > 0) and np.all(step < 0.0101)
+
+
+def test_entry_of_a_dict_is_attacked_and_clean_ones_are_recorded(tmp_path, capsys):
+    model = PPO("MultiInputPolicy", TwoSignals(), n_steps=8, batch_size=8, device="cpu", seed=0)
+    model.save(tmp_path / "model.zip")
+    common = ("--model", tmp_path / "model.zip", "-n", 4, "--budget", 5, "-o", tmp_path)
+    noise = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.1, 'clean_keys': ['mode']}}"
+    assert attack(*common, "-params", f"env_wrapper:[{noise}]", env="tests/TwoSignals-v1", algo="ppo") == 0
+    content = result(tmp_path)
+    assert (content["key"], content["clean_keys"]) == ("signal", ["mode"])
+    capsys.readouterr()
+    assert attack(*common, env="tests/TwoSignals-v1", algo="ppo") == 2
+    line = error_line(capsys)
+    assert "'signal'" in line and "'mode'" in line and "key" in line
+    assert attack(*common, "--key", "mode", env="tests/TwoSignals-v1", algo="ppo") == 0
+    assert result(tmp_path)["key"] == "mode"
+
+
+def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
+    arguments = ("--model", agent, "-n", 52, "--n-envs", 2, "--sigma", 1.5, "--multiplier", 0.1, "--budget", 0, 0.2, "-o")
+    code = "import sys, attack_agents; sys.exit(attack_agents.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "--algo", "dqn", "--env", POLE, "--device", "cpu", *map(str, arguments)]
+    paths = os.pathsep.join([os.path.dirname(__file__), environment()["PYTHONPATH"]])
+    process = subprocess.Popen(
+        [*command, str(tmp_path / "a")], env={**environment(), "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True
+    )
+    partial = tmp_path / "a" / "attack.partial.npz"
+    deadline = time.monotonic() + 60
+    # the third of four chunks is the first with an adversary
+    while process.poll() is None and time.monotonic() < deadline:
+        if partial.exists() and read_npz(partial)["n_chunks"] >= 3:
+            break
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.strip() == "attack: interrupted: the same command with --resume continues"
+    assert os.listdir(tmp_path / "a") == ["attack.partial.npz"]
+
+    assert attack(*arguments, tmp_path / "a", "--resume", "--attack", "apgd") == 2
+    assert "made with attack pgd, not apgd" in error_line(capsys)
+    assert attack(*arguments[:-1], 0.3, "-o", tmp_path / "a", "--resume") == 2
+    assert "budgets" in error_line(capsys)
+    assert attack(*arguments, tmp_path / "a", "--resume") == 0
+    assert "Resuming after " in capsys.readouterr().out
+    assert attack(*arguments, tmp_path / "b") == 0
+    for name in ("attack.csv", "attack.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert sorted(os.listdir(tmp_path / "a")) == ["attack.csv", "attack.json", "attack.png"]
+
+
+def test_attack_is_repeated_by_its_seed(agent, tmp_path):
+    common = ("--model", agent, "-n", 20, "--budget", 0.4, "--sigma", 0.1, "--attack", "random")
+    th.manual_seed(1)
+    for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
+        assert attack(*common, "--seed", seed, "-o", tmp_path / folder) == 0
+    contents = [(tmp_path / folder / "attack.csv").read_bytes() for folder in "abc"]
+    assert contents[0] == contents[1] != contents[2]
+
+
+def test_attacks_of_another_kind_or_policy_are_not_replaced_unasked(smoothed_run, capsys):
+    common = ("-n", 5, "--budget", 0.1)
+    folder = smoothed_run / "attacks" / "pgd_sigma0.1"
+    assert attack(*common) == 0
+    assert attack(*common, "--attack", "fgsm") == 0
+    assert (smoothed_run / "attacks" / "fgsm_sigma0.1" / "attack.json").exists()
+    before = (folder / "attack.csv").read_bytes()
+    capsys.readouterr()
+    for arguments, name in ((("--q-threshold", 0.5), "q_threshold"), (("--stochastic",), "deterministic")):
+        assert attack(*common, *arguments) == 2
+        line = error_line(capsys)
+        assert f"made with {name}" in line and f"-o {folder.relative_to(smoothed_run.parents[2])}" in line
+    model = balancing_dqn()
+    with th.no_grad():
+        model.q_net.q_net[0].bias[0] += 0.01
+    model.save(smoothed_run / "best_model.zip")
+    assert attack(*common, "--load-best") == 2
+    assert "made with model_sha256" in error_line(capsys)
+    assert (folder / "attack.csv").read_bytes() == before
+    # the same again, with other episodes
+    assert attack(*common, "--seed", 3) == 0
+    assert "Replacing the attack in " in capsys.readouterr().out
+    assert attack(*common, "--load-best", "-o", folder) == 0
+    assert "Replacing the attack in " in capsys.readouterr().out
+
+
+def test_finished_attack_is_kept_with_resume(smoothed_run, capsys):
+    common = ("-n", 5, "--budget", 0.1, "--resume")
+    assert attack(*common) == 0
+    file = smoothed_run / "attacks" / "pgd_sigma0.1" / "attack.json"
+    before = file.stat().st_mtime_ns
+    capsys.readouterr()
+    assert attack(*common) == 0
+    assert "Nothing to resume" in capsys.readouterr().out
+    assert attack(*common, "--seed", 7) == 2
+    assert "made with seed 0, not 7" in error_line(capsys)
+    assert attack(*common[:-2], 0.2, "--resume") == 2
+    assert "made with budgets [0.1], not [0.2]" in error_line(capsys)
+    assert file.stat().st_mtime_ns == before
+
+
+def test_contradiction_of_the_certificate_is_shown(smoothed_run, capsys):
+    common = ("-n", 30, "--step-size", 0.5, "--budget", 0, 3)
+    file = smoothed_run / "certification" / "certificate.json"
+    assert attack(*common) == 0
+    assert str(file) not in capsys.readouterr().out
+    content = result(smoothed_run / "attacks" / "pgd_sigma0.1")
+    upper = [one["confidence_interval"][1] for one in content["budgets"]]
+    assert upper[1] < 55
+    # at 3 the certificate says what it says at 4
+    write_certificate(file, content, [upper[0], upper[1], 0.0], radii=[0, 4, 5])
+    assert attack(*common) == 0
+    assert f"No mean return is below {file.relative_to(smoothed_run.parents[2])}" in capsys.readouterr().out
+    write_certificate(file, content, [upper[0], upper[1] + 1e-6, 0.0], radii=[0, 4, 5])
+    assert attack(*common) == 1
+    line = error_line(capsys)
+    assert "violation of the certificate" in line and "at budget 3 " in line and "at budget 0 " not in line
+    assert result(smoothed_run / "attacks" / "pgd_sigma0.1") == content
+    # A few episodes, or another noise, contradict nothing
+    assert attack("-n", 29, *common[2:]) == 0
+    assert "30 episodes are the least" in capsys.readouterr().out
+    assert attack(*common, "--sigma", 0) == 0
+    assert "its sigma is 0, that of the certificate 0.1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", 0], "--n-episodes"),
+        (["--budget", -1], "--budget"),
+        (["--budget", "nan"], "--budget"),
+        (["--sigma", -0.1], "--sigma"),
+        (["--sigma", "inf"], "--sigma"),
+        (["--step-size", 0], "--step-size"),
+        (["--multiplier", "nan"], "--multiplier"),
+        (["--attack", "fgsm", "--multiplier", 2], "--multiplier is not for fgsm"),
+        (["--q-threshold", -1], "--q-threshold"),
+        (["--key", "signal"], "no Dict"),
+        (["-params", "frame_stack:2"], "the policy observes"),
+        (["-params", "gamma:0.9"], "gamma"),
+        (["-params", f"env_wrapper:[{NOISE}, {NOISE}]"], "2 smoothing noises"),
+        (["-params", f"env_wrapper:[{NOISE}, {{'gymnasium.wrappers.DelayObservation': {{'delay': 2}}}}]"], "DelayObservation"),
+        (["-params", "env_wrapper:'gymnasium.wrappers.NormalizeObservation'"], "NormalizeObservation"),
+        (["-params", "vec_env_wrapper:'stable_baselines3.common.vec_env.VecNormalize'"], "VecNormalize"),
+    ],
+)
+def test_wrong_arguments_give_one_line(arguments, message, agent, tmp_path, capsys):
+    assert attack("--model", agent, "-o", tmp_path / "out", *arguments) == 2
+    assert message in error_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_policies_that_cannot_be_attacked_give_one_line(tmp_path, capsys):
+    PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "model.zip")
+    assert attack("--model", tmp_path / "model.zip", env="Pendulum-v1", algo="ppo") == 2
+    assert "Discrete" in error_line(capsys)
+    assert attack("--model", tmp_path / "model.zip", env=POLE, algo="ppo") == 2
+    error_line(capsys)
+
+
+def test_run_with_running_statistics_gives_one_line(smoothed_run, capsys):
+    config = smoothed_run / "tests-ShortPole-v0" / "config.yml"
+    settings = yaml.unsafe_load(config.read_text())
+    for wrapper in (None, [noise(0.1)]):
+        config.write_text(yaml.dump({**settings, "env_wrapper": wrapper, "normalize": True}))
+        assert attack("-n", 2) == 2
+        assert "normalises the observations by statistics" in error_line(capsys)
+
+
+def test_damaged_leftovers_give_one_line(agent, tmp_path, capsys):
+    common = ("--model", agent, "-n", 2, "--budget", 0.1, "-o", tmp_path)
+    (tmp_path / "attack.partial.npz").write_bytes(b"")
+    assert attack(*common, "--resume") == 2
+    assert "cannot be read" in error_line(capsys)
+    assert attack(*common) == 0
+    assert "Replacing the interrupted attack" in capsys.readouterr().out
+    (tmp_path / "attack.json").write_text("{}")
+    assert attack(*common, "--resume") == 2
+    assert "not an attack" in error_line(capsys)
+
+
+def test_progress_and_sampled_actions(agent, tmp_path, capsys):
+    assert attack("--model", agent, "-n", 4, "--budget", 0, 1, "--stochastic", "-P", "-o", tmp_path) == 0
+    assert "8/8" in capsys.readouterr().err
+    assert result(tmp_path)["deterministic"] is False
+
+
+def test_images_have_budgets_in_pixels(tmp_path):
+    gym.register("tests/Pictures-v0", lambda: RandomFrames(image_space(36, 36, 1)), disable_env_checker=True)
+    kwargs = {"features_extractor_kwargs": {"features_dim": 8}}
+    model = DQN("CnnPolicy", "tests/Pictures-v0", buffer_size=1, policy_kwargs=kwargs, device="cpu", seed=0)
+    model.save(tmp_path / "model.zip")
+    assert (
+        attack("--model", tmp_path / "model.zip", "-n", 1, "--multiplier", 0.05, "-o", tmp_path, env="tests/Pictures-v0") == 0
+    )
+    assert [one["budget"] for one in result(tmp_path)["budgets"]] == pytest.approx([0, 51, 102, 153, 204, 255])
+    del gym.registry["tests/Pictures-v0"]
