@@ -10,6 +10,7 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.acting import actor
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
 
 _T = TypeVar("_T")
@@ -72,17 +73,13 @@ def play_episodes(
     seedings.check_reset()
     if on_start is not None:
         on_start()
+    act = actor(model, deterministic)
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:
         if on_step is not None:
             on_step(observations, np.array([len(done) < quota for done, quota in zip(played, quotas, strict=True)]))
-        actions, states = model.predict(
-            observations,  # type: ignore[arg-type]
-            state=states,
-            episode_start=episode_starts,
-            deterministic=deterministic,
-        )
+        actions, states = act(observations, state=states, episode_start=episode_starts)
         observations, _, episode_starts, infos = env.step(actions)
         for i in map(int, np.flatnonzero(episode_starts)):
             episode = ends.take(i, infos[i])
