@@ -14,6 +14,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from sb3_camp import CAMPDQN
 from sb3_camp.action_scores import action_scores
 from sb3_camp.errors import InputError
+from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.training_only import TRAINING_ONLY
 
 # A trained agent as the reference
@@ -46,6 +47,13 @@ def test_a_dqn_reference_is_copied_frozen_and_contained_in_the_saved_model(train
     before = weights(loaded.q_net)
     loaded.learn(300)
     assert same(weights(dqn.q_net), weights(loaded.reference_policy.q_net)) and not same(before, weights(loaded.q_net))
+
+
+def test_from_a_noisy_net_the_primary_starts_as_its_greedy_policy():
+    noisy = NoisyNetDQN("MlpPolicy", noisy_cartpole(), policy_kwargs=dict(net_arch=[16]), buffer_size=10, seed=1, device="cpu")
+    model = small_model(reference=noisy)
+    observations = th.randn(50, 4)
+    assert th.equal(model.q_net(observations), action_scores(noisy.policy)(observations))
 
 
 def test_with_a_frozen_reference_only_the_primary_acts_and_learns_from_every_step(trained_dqn):

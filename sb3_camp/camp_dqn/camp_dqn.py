@@ -278,8 +278,9 @@ class CAMPDQN(DQN):
             return
         weights = self.reference_policy.q_net.state_dict()
         own = self.q_net.state_dict()
-        if weights.keys() == own.keys() and all(weights[key].shape == own[key].shape for key in own):
-            self.q_net.load_state_dict(weights)
+        # A noisy network has the scales of its noise besides: its greedy policy is that of the mean weights alone
+        if own.keys() <= weights.keys() and all(weights[key].shape == own[key].shape for key in own):
+            self.q_net.load_state_dict({key: weights[key] for key in own})
         elif self.verbose >= 1:
             print("The reference has another architecture: the primary network starts from random weights.")
 
