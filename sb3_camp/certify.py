@@ -27,6 +27,8 @@ from sb3_camp.certification.report import print_report
 from sb3_camp.certification.shown import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.tasks import TASKS
+from sb3_camp.tasks.returns import lowest_return
 from sb3_camp.zoo.run_folder import RunFolder
 
 MONITOR_WARNING = (
@@ -58,7 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
     parser.add_argument("--method", choices=METHODS, default="berk-jones", help="Confidence band on the law of the return")
-    parser.add_argument("--min-return", type=float, help="Lowest return that any episode of the task can have (default: 0)")
+    parser.add_argument(
+        "--min-return",
+        type=float,
+        help="Lowest return that any episode can have (default: that of the task if it is one of ours, otherwise 0)",
+    )
     parser.add_argument(
         "--support",
         nargs="+",
@@ -76,7 +82,7 @@ def _certify(args: argparse.Namespace) -> None:
     run = _find_run(logs)
     sigma, sigma_assumed = _find_sigma(logs[0], run, args.sigma)
     clean_keys = _find_clean_keys(logs[0], run)
-    min_return = _find_min_return(logs, args.min_return)
+    min_return = _find_min_return(logs, run, args.min_return)
     support = _find_support(args, logs, run)
     folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     if args.output is None:
@@ -186,9 +192,22 @@ def _find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None
     return configured if log.clean_keys is None else log.clean_keys
 
 
-def _find_min_return(logs: list[EpisodeLog], given: float | None) -> float:
+def _find_min_return(logs: list[EpisodeLog], run: RunFolder | None, given: float | None) -> float:
+    """The lowest possible return: as given, or what is known of the task, or 0."""
+    env_id = (run.env_id if run else logs[0].env_id) or ""
+    env_kwargs = _given_env_kwargs(logs[0], run)
+    known = lowest_return(env_id, env_kwargs)
     if given is not None:
+        if known is not None and given > known:
+            raise InputError(f"--min-return {given:g}: an episode of {env_id} can return {known:g}: leave it out")
         return given
+    if known is not None:
+        return known
+    if env_id in TASKS:
+        raise InputError(
+            f"{logs[0].path}: settings of {env_id} were changed ({', '.join(env_kwargs)}), so that its lowest return is not "
+            "known: pass --min-return, the lowest return that any episode can have"
+        )
     for log in logs:
         if log.min_reward is not None and log.min_reward < 0:
             raise InputError(
@@ -196,6 +215,14 @@ def _find_min_return(logs: list[EpisodeLog], given: float | None) -> float:
                 "any episode can have"
             )
     return 0.0
+
+
+def _given_env_kwargs(log: EpisodeLog, run: RunFolder | None) -> dict[str, Any]:
+    """What the log says, or all that the zoo may have given to the environment that it was played in."""
+    if log.env_kwargs is not None or run is None:
+        return dict(log.env_kwargs or {})
+    given = (run.config.get("env_kwargs"), run.args.get("env_kwargs"), run.args.get("eval_env_kwargs"))
+    return {name: value for kwargs in given for name, value in (kwargs or {}).items()}
 
 
 def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:

@@ -62,7 +62,7 @@ def check_spaces(model: BaseAlgorithm, env: VecEnv, model_path: Path) -> None:
     if expected not in (space_signature(env.observation_space), space_signature(_channels_first(env.observation_space))):
         raise InputError(
             f"{model_path}: the policy observes {model.observation_space}, the environment gives {env.observation_space}: "
-            "check --env, and the wrappers and frame stack that it was trained with"
+            "check --env, --env-kwargs, and the wrappers and frame stack that it was trained with"
         )
     if model.action_space != env.action_space:
         raise InputError(

@@ -1,6 +1,7 @@
 """Policies for DQN whose linear layers are noisy."""
 
 import math
+from numbers import Real
 from typing import Any
 
 import torch as th
@@ -83,9 +84,9 @@ class NoisyMlpPolicy(DQNPolicy):
         sigma_init: float = 0.5,
         **kwargs: Any,
     ) -> None:
-        if isinstance(sigma_init, bool) or not isinstance(sigma_init, int | float) or not 0 <= sigma_init < math.inf:
+        if isinstance(sigma_init, bool) or not isinstance(sigma_init, Real) or not 0 <= sigma_init < math.inf:
             raise InputError(f"policy_kwargs: sigma_init must be a number that is at least 0, not {sigma_init!r}.")
-        self.sigma_init = sigma_init  # before the networks are built
+        self.sigma_init = float(sigma_init)  # before the networks are built
         super().__init__(observation_space, action_space, lr_schedule, *args, **kwargs)
 
     def make_q_net(self) -> NoisyQNetwork:

@@ -4,8 +4,10 @@ from typing import Any, SupportsFloat
 
 import gymnasium as gym
 from ale_py import AtariEnv
+from ale_py.roms import get_all_rom_ids
 from gymnasium.wrappers import AtariPreprocessing
 
+from sb3_camp.errors import InputError
 from sb3_camp.tasks.noisy_frames import stack_noisy_frames
 
 _MAX_FRAMES = 108_000  # 30 minutes of play, as in every id of ale-py
@@ -34,15 +36,20 @@ def make_atari(
     :param first_point_ends: End the episode with the first point that either side makes
     :param render_mode: As in Gymnasium
     :return: The game without a step limit; observations: uint8, shape (n_stack, 84, 84), the newest picture last
+    :raises InputError: (a ValueError) if a setting is not one of the game's, or is out of its range
     """
-    env: gym.Env = AtariEnv(
-        game=game,
-        difficulty=difficulty,
-        frameskip=1,  # AtariPreprocessing skips
-        repeat_action_probability=repeat_action_probability,
-        max_num_frames_per_episode=_MAX_FRAMES,
-        render_mode=render_mode,
-    )
+    _check(game, repeat_action_probability)
+    try:
+        env: gym.Env = AtariEnv(
+            game=game,
+            difficulty=difficulty,
+            frameskip=1,  # AtariPreprocessing skips
+            repeat_action_probability=repeat_action_probability,
+            max_num_frames_per_episode=_MAX_FRAMES,
+            render_mode=render_mode,
+        )
+    except (RuntimeError, TypeError) as error:  # the emulator's, without the value
+        raise InputError(f"{game} does not have the difficulty {difficulty!r}: most games have 0 and 1.") from error
     env = AtariPreprocessing(env)
     if first_point_ends:
         env = EndAtFirstPoint(env)
@@ -51,6 +58,13 @@ def make_atari(
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"
 make_atari.metadata = AtariEnv.metadata  # type: ignore[attr-defined]
+
+
+def _check(game: str, repeat_action_probability: float) -> None:
+    if game not in get_all_rom_ids():
+        raise InputError(f"game: ale-py has none of the name {game!r}.")
+    if isinstance(repeat_action_probability, str) or not 0 <= repeat_action_probability <= 1:
+        raise InputError(f"repeat_action_probability must be a number from 0 to 1, not {repeat_action_probability!r}.")
 
 
 class EndAtFirstPoint(gym.Wrapper, gym.utils.RecordConstructorArgs):

@@ -1,10 +1,13 @@
 """The Highway task of the paper."""
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.wrappers import FlattenObservation
+from highway_env.envs.common.action import DiscreteMetaAction
+from highway_env.envs.common.observation import KinematicObservation
 from highway_env.envs.highway_env import HighwayEnvFast
 
 from sb3_camp.errors import InputError
@@ -25,6 +28,8 @@ def make_highway(sigma: float, config: Mapping[str, Any] | None = None, render_m
     """
     own = {"lanes_count": 3, "observation": {"type": "Kinematics"}}
     settings = _merged(_merged(HighwayEnvFast.default_config(), own), {} if config is None else config)
+    _check_nested("observation", settings["observation"], "Kinematics", KinematicObservation)
+    _check_nested("action", settings["action"], "DiscreteMetaAction", DiscreteMetaAction)
     return FlattenObservation(NoisyObservationWrapper(HighwayEnvFast(settings, render_mode), sigma))
 
 
@@ -44,6 +49,14 @@ def _merged(config: Mapping[str, Any], changes: Any) -> dict[str, Any]:
             _check_mapping(key, changes[key])
             merged[key] = {**old, **changes[key]}
     return merged
+
+
+def _check_nested(name: str, settings: Mapping[str, Any], kind: str, described: type) -> None:
+    """highway-env ignores settings that it does not know."""
+    known = ["type", *list(inspect.signature(described).parameters)[1:-1]]  # the first is the env, the last takes the rest
+    unknown = [key for key in settings if key not in known] if settings.get("type") == kind else []
+    if unknown:
+        raise InputError(f"config of Highway: {name}: unknown {', '.join(map(repr, unknown))}; {kind} has {', '.join(known)}.")
 
 
 def _check_mapping(name: str, value: Any) -> None:
