@@ -26,7 +26,7 @@ from sb3_camp.camp_dqn.frozen_reference import check_same_spaces
 from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer, AlternatingSampling
 from sb3_camp.errors import InputError
-from sb3_camp.frozen_policy import PolicyRecipe, load_frozen_policy
+from sb3_camp.frozen_policy import PolicyRecipe, frozen_agent
 
 # Enough to make the cost of a call small, few enough for batches of images to fit into memory
 _STEPS_SAMPLED_AT_ONCE = 16
@@ -261,10 +261,10 @@ class CAMPDQN(DQN):
                     "reference: it cannot be added to a CAMPDQN that has learned a reference of its own: start a new model, "
                     "which may have this one as its reference."
                 )
-            policy = load_frozen_policy(self.reference, self.device)
+            recipe, policy = frozen_agent(self.reference, self.device)
             check_same_spaces(policy, self.observation_space, self.action_space)
             self.reference_policy = policy
-            self.frozen_reference = PolicyRecipe.of(policy)
+            self.frozen_reference = recipe
             self._start_from_reference()
         else:
             self.reference_policy = self.policy_class(

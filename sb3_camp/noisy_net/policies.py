@@ -86,7 +86,7 @@ class NoisyMlpPolicy(DQNPolicy):
     ) -> None:
         if isinstance(sigma_init, bool) or not isinstance(sigma_init, Real) or not 0 <= sigma_init < math.inf:
             raise InputError(f"policy_kwargs: sigma_init must be a number that is at least 0, not {sigma_init!r}.")
-        self.sigma_init = float(sigma_init)  # before the networks are built
+        self.sigma_init: float = float(sigma_init)  # before the networks are built
         super().__init__(observation_space, action_space, lr_schedule, *args, **kwargs)
 
     def make_q_net(self) -> NoisyQNetwork:
