@@ -94,7 +94,7 @@ def frozen_agent(agent: TrainedAgent, device: th.device, role: str = "reference"
         raise InputError(f"{role}: {path} is not an SB3 checkpoint: it holds no policy.")
     recipe = PolicyRecipe.of_algorithm(data)
     policy = recipe.build(device)
-    policy.load_state_dict(params["policy"])
+    policy.load_state_dict(params["policy"])  # type: ignore[arg-type]
     return recipe, policy
 
 
