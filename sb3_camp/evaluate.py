@@ -13,13 +13,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch as th
+from gymnasium import spaces
 from rl_zoo3.utils import ALGOS
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnv
 from tqdm import tqdm
 
 import sb3_camp.zoo
@@ -29,6 +31,7 @@ from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.chunks import Chunk, plan_chunks
 from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
 from sb3_camp.evaluation.episodes import Episodes, play_episodes
+from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.results import (
     Settings,
@@ -39,7 +42,13 @@ from sb3_camp.evaluation.results import (
     write_evaluation,
     write_partial,
 )
+from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
+
+# Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
+_N_ENVS, _N_NATIVE_ENVS = 64, 1024
+
+_Play = Callable[..., Episodes]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -53,13 +62,24 @@ def _parser() -> argparse.ArgumentParser:
         n_episodes=10_000,
         n_episodes_help="number of episodes",
         output_help="folder for the results (default: certification/ beside the model)",
+        n_envs=None,
+        n_envs_help=f"number of envs that play at once (default: {_N_ENVS}, native: {_N_NATIVE_ENVS})",
+        num_threads=None,
+        num_threads_help="number of threads for PyTorch (-1: its default; default: 1, or PyTorch's for images)",
     )
     parser.add_argument(
         "--sigma",
         help="add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255)",
         type=float,
     )
-    parser.add_argument("--vec-env", help="VecEnv type", type=str, default="dummy", choices=["dummy", "subproc"])
+    parser.add_argument(
+        "--vec-env",
+        help="how the envs step: dummy one by one, subproc in a process each, native as one array, where the task has "
+        "a vector environment of its own in Gymnasium; auto (the default): native for CartPole in all its forms, else dummy",
+        type=str,
+        default="auto",
+        choices=["auto", "native", "dummy", "subproc"],
+    )
     parser.add_argument(
         "--q-gap",
         help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps",
@@ -88,16 +108,26 @@ class _Evaluation:
     chunks: list[Chunk]
     q_gaps: QGaps | None = None
 
-    @contextlib.contextmanager
-    def env(self) -> Iterator[VecEnv]:
-        with self.environment.opened(int(self.settings["n_envs"])) as env:
-            check_spaces(self.model, env, self.model_path)
-            yield env
+    @property
+    def n_envs(self) -> int:
+        return int(self.settings["n_envs"])
 
-    def play(self, env: VecEnv, chunk: Chunk, on_episode: Callable[[int], object]) -> Episodes:
-        return play_episodes(
-            self.model,
-            env,
+    @contextlib.contextmanager
+    def player(self) -> Iterator[_Play]:
+        """A context with what plays a chunk, in envs that are closed at its end."""
+        play: _Play
+        with contextlib.ExitStack() as stack:
+            env = stack.enter_context(self.environment.opened(1 if self.settings["native_vec_env"] else self.n_envs))
+            check_spaces(self.model, env, self.model_path)
+            if self.settings["native_vec_env"]:  # it has the same spaces
+                envs = stack.enter_context(opened_native(self.environment, self.n_envs))
+                play = partial(play_vector_episodes, self.model, envs, step_limit=step_limit(self.environment))
+            else:
+                play = partial(play_episodes, self.model, env)
+            yield partial(self._play_chunk, play)
+
+    def _play_chunk(self, play: _Play, chunk: Chunk, on_episode: Callable[[int], object]) -> Episodes:
+        return play(
             chunk.n_episodes,
             seed=chunk.seed,
             deterministic=bool(self.settings["deterministic"]),
@@ -109,11 +139,14 @@ class _Evaluation:
 def _evaluate(args: argparse.Namespace) -> None:
     if args.sigma is not None and not 0 < args.sigma < float("inf"):
         raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
-    agent = find_agent(args, args.vec_env)
+    agent = find_agent(args, "subproc" if args.vec_env == "subproc" else "dummy")
     model_path = agent.model_path
     environment, noise = _smoothed(agent, args.sigma)
     model = load_checkpoint(model_path, ALGOS[args.algo], args.device)
-    n_envs = min(args.n_envs, args.n_episodes)
+    if args.num_threads is None and not _observes_images(model.observation_space):
+        th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
+    native = _plays_native(environment, args.vec_env)
+    n_envs = min(args.n_envs or (_N_NATIVE_ENVS if native else _N_ENVS), args.n_episodes)
     chunks = plan_chunks(args.n_episodes, n_envs, args.seed)
     settings: Settings = {
         "model_sha256": sha256(model_path),
@@ -127,6 +160,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         "first_env_seed": chunks[0].seed,
         "last_env_seed": chunks[-1].seed + n_envs - 1,
         "deterministic": not args.stochastic,
+        "native_vec_env": native,
         "n_episodes": args.n_episodes,
         "n_envs": n_envs,
         "device": str(model.device),
@@ -137,7 +171,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         settings["q_gap"] = True
     file = (args.output or model_path.parent / "certification") / "evaluations.npz"
     actions = "stochastic" if args.stochastic else "deterministic"
-    print(f"Evaluating {model_path} with sigma {noise.sigma:g}, {actions} actions")
+    kind = "native " if native else ""
+    print(f"Evaluating {model_path} with sigma {noise.sigma:g}, {actions} actions, in {n_envs} {kind}envs")
     if noise.clean_keys:
         print(f"Without noise, so a certificate will assume that no adversary touches it: {', '.join(noise.clean_keys)}")
     hide_progress = not (args.progress or sys.stderr.isatty())
@@ -165,11 +200,11 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
 
     start, n_steps = time.perf_counter(), 0
     with (
-        evaluation.env() as env,
+        evaluation.player() as play,
         tqdm(total=n_episodes, initial=episodes.returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
     ):
         for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
-            new = evaluation.play(env, chunk, lambda _: bar.update())
+            new = play(chunk, lambda _: bar.update())
             episodes = Episodes(*(np.concatenate(pair) for pair in zip(episodes, new, strict=True)))
             n_steps += int(new.lengths.sum())
             more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
@@ -191,6 +226,22 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     if q_gaps is not None:
         _report_q_gap(statistics)
     print(f"Wrote {file}")
+
+
+def _plays_native(environment: EvaluationEnv, vec_env: str) -> bool:
+    """Whether to play in the native vector environment of Gymnasium."""
+    if vec_env != "native":
+        return vec_env == "auto" and has_known_native(environment)
+    try:
+        with opened_native(environment, 1):
+            return True
+    except NotNative as error:
+        raise InputError(f"--vec-env native: {error}: leave it out") from error
+
+
+def _observes_images(space: spaces.Space) -> bool:
+    entries = space.spaces.values() if isinstance(space, spaces.Dict) else [space]
+    return any(len(entry.shape or ()) == 3 for entry in entries)
 
 
 def _report_q_gap(statistics: dict[str, Any]) -> None:

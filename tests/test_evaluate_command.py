@@ -247,7 +247,7 @@ def test_camp_dqn_is_known_and_plays_the_same_in_worker_processes(tmp_path):
     env = NoisyObservationWrapper(gym.make("CartPole-v1"), 0.2)
     CAMPDQN("MlpPolicy", env, buffer_size=8, device="cpu", seed=0).save(tmp_path / "camp.zip")
     common = ("--model", tmp_path / "camp.zip", "-params", f"env_wrapper:{NOISE}", "-n", 6, "--n-envs", 2)
-    assert evaluate(*common, "-o", tmp_path / "dummy", algo="camp_dqn") == 0
+    assert evaluate(*common, "-o", tmp_path / "dummy", "--vec-env", "dummy", algo="camp_dqn") == 0
     assert evaluate(*common, "-o", tmp_path / "subproc", "--vec-env", "subproc", algo="camp_dqn") == 0
     dummy, subproc = (read(tmp_path / name / "evaluations.npz") for name in ("dummy", "subproc"))
     np.testing.assert_array_equal(dummy["results"], subproc["results"])

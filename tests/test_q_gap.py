@@ -64,7 +64,7 @@ def gaps_by_hand(model: Any, n_episodes: int, n_envs: int, seed: int) -> tuple[n
 
 
 def test_statistics_are_those_of_every_counted_step_and_the_returns_stay(dqn_file, tmp_path, capsys):
-    arguments = ("-n", 7, "--n-envs", 3, "--seed", 5)
+    arguments = ("-n", 7, "--n-envs", 3, "--seed", 5, "--vec-env", "dummy")
     assert evaluate(dqn_file, tmp_path / "plain", *arguments) == 0
     plain_output = capsys.readouterr().out
     assert evaluate(dqn_file, tmp_path / "gaps", *arguments, "--q-gap") == 0
@@ -127,7 +127,7 @@ def test_camp_dqn_reports_the_network_that_acts(tmp_path):
 
 
 def test_interrupted_and_resumed_gives_the_statistics_of_uninterrupted(dqn_file, tmp_path, monkeypatch, capsys):
-    arguments = ("-n", 120, "--n-envs", 2, "--q-gap")
+    arguments = ("-n", 120, "--n-envs", 2, "--vec-env", "dummy", "--q-gap")
     assert evaluate(dqn_file, tmp_path / "whole", *arguments) == 0
 
     def write_and_interrupt(path, settings, episodes, n_chunks, **more):

@@ -30,7 +30,7 @@ ALIKE = (
 # Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.results
 MAY_DIFFER = (
     *("format", "versions", "device", "model"),
-    *("seed", "first_env_seed", "last_env_seed", "n_episodes", "n_envs"),
+    *("seed", "first_env_seed", "last_env_seed", "n_episodes", "n_envs", "native_vec_env"),
     *("results", "ep_lengths", "min_reward"),
     *("q_gap", "q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
 )

@@ -25,6 +25,18 @@ from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
 _NOISE, _RECORDER = (f"{wrapper.__module__}.{wrapper.__name__}" for wrapper in (NoisyObservationWrapper, EpisodeRecorder))
 
+# What environments raise for settings that they cannot use
+_CANNOT_BUILD = (
+    gym.error.Error,
+    ImportError,
+    AttributeError,
+    AssertionError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
 
 class SmoothingNoise(NamedTuple):
     """
@@ -110,10 +122,19 @@ class EvaluationEnv:
         :return: the only noise, None if there is none
         :raises InputError: if there are several, or if something in the wrong place would void the certificate
         """
+        with self.single() as env:
+            return _checked_noise(list(wrapper_chain(env)))
+
+    @contextlib.contextmanager
+    def single(self) -> Iterator[gym.Env]:
+        """
+        :return: A context with one env, without what is around the vectorized environment, closed at its end
+        :raises InputError: if it cannot be built
+        """
         env = self._build(1, {}, DummyVecEnv)
         assert isinstance(env, DummyVecEnv)
         try:
-            return _checked_noise(list(wrapper_chain(env.envs[0])))
+            yield env.envs[0]
         finally:
             env.close()
 
@@ -133,7 +154,7 @@ class EvaluationEnv:
             )
         except InputError:
             raise
-        except (gym.error.Error, ImportError, AttributeError, AssertionError, LookupError, TypeError, ValueError) as error:
+        except _CANNOT_BUILD as error:
             raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 

@@ -12,6 +12,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.acting import actor
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
+from sb3_camp.evaluation.seedings import Seedings
 
 _T = TypeVar("_T")
 
@@ -66,7 +67,7 @@ def play_episodes(
     n_missing = n_episodes
     set_random_seed(seed)
     ends = _EpisodeEnds(env)
-    seedings = _Seedings(env)
+    seedings = Seedings(lambda: _noise_seedings(env))
     env.seed(seed)
     observations = env.reset()
     ends.check_reset()
@@ -156,30 +157,6 @@ class _EpisodeEnds:
         )
 
 
-class _Seedings:
-    """Watches how often the smoothing noise is seeded: in each env by the first reset, and never again."""
-
-    def __init__(self, env: VecEnv) -> None:
-        self._env = env
-        self._counts = self._current()
-
-    def check_reset(self) -> None:
-        """Call it after the first reset."""
-        before, self._counts = self._counts, self._current()
-        if any(count == previous for count, previous in zip(self._counts, before, strict=True)):
-            raise InputError(
-                "a wrapper outside of the smoothing noise does not pass on the seed of reset, so the noise cannot be "
-                "reproduced: put the noise outside of it (in env_wrapper: after it)"
-            )
-
-    def check_end(self) -> None:
-        """Call it after the last step."""
-        if self._current() != self._counts:
-            raise InputError(
-                "a wrapper outside of the smoothing noise seeds it again at later resets, so episodes may repeat the same "
-                "noise and are not independent: put the noise outside of it (in env_wrapper: after it)"
-            )
-
-    def _current(self) -> list[int]:
-        """One count per env, none at all without noise."""
-        return self._env.get_attr("n_noise_seedings") if self._env.has_attr("n_noise_seedings") else []
+def _noise_seedings(env: VecEnv) -> list[int]:
+    """One count per env, none at all without noise."""
+    return env.get_attr("n_noise_seedings") if env.has_attr("n_noise_seedings") else []

@@ -31,7 +31,17 @@ class Agent(NamedTuple):
     run: RunFolder | None
 
 
-def add_zoo_arguments(parser: argparse.ArgumentParser, *, n_episodes: int, n_episodes_help: str, output_help: str) -> None:
+def add_zoo_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    n_episodes: int,
+    n_episodes_help: str,
+    output_help: str,
+    n_envs: int | None = 64,
+    n_envs_help: str = "number of envs that play at once (default: %(default)s)",
+    num_threads: int | None = -1,
+    num_threads_help: str = "number of threads for PyTorch (-1: its default)",
+) -> None:
     """
     Add the arguments that all commands take which play episodes of a trained policy. The zoo must be registered before.
 
@@ -39,6 +49,10 @@ def add_zoo_arguments(parser: argparse.ArgumentParser, *, n_episodes: int, n_epi
     :param n_episodes: Default number of episodes
     :param n_episodes_help: What they are
     :param output_help: Where results go
+    :param n_envs: Default number of envs, None to leave it to the command
+    :param n_envs_help: What to say of it
+    :param num_threads: Default number of threads for PyTorch, None to leave it to the command
+    :param num_threads_help: What to say of it
     """
     parser.add_argument("--algo", help="RL algorithm, by the zoo's name", type=str, required=True, choices=list(ALGOS))
     parser.add_argument("--env", help="environment ID", type=EnvironmentName, required=True)
@@ -52,11 +66,11 @@ def add_zoo_arguments(parser: argparse.ArgumentParser, *, n_episodes: int, n_epi
         "--model", help="a model file of SB3 or sb3-contrib from anywhere, instead of a run of the zoo", type=Path
     )
     parser.add_argument("-n", "--n-episodes", help=f"{n_episodes_help} (default: %(default)s)", type=int, default=n_episodes)
-    parser.add_argument("--n-envs", help="number of envs that play at once (default: %(default)s)", type=int, default=64)
+    parser.add_argument("--n-envs", help=n_envs_help, type=int, default=n_envs)
     parser.add_argument("--seed", help="random generator seed (default: %(default)s)", type=int, default=0)
     parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
     parser.add_argument("--device", help="PyTorch device (cpu, cuda, ...)", default="auto", type=str)
-    parser.add_argument("--num-threads", help="number of threads for PyTorch (-1: its default)", default=-1, type=int)
+    parser.add_argument("--num-threads", help=num_threads_help, default=num_threads, type=int)
     parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=StoreDict)
     parser.add_argument(
         "-params",
@@ -87,7 +101,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
         raise InputError(f"--env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}") from error
     for name, least in (("n_episodes", 1), ("n_envs", 1), ("seed", 0)):
         value = getattr(args, name)
-        if not least <= value < 2**63:
+        if value is not None and not least <= value < 2**63:
             raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
     unknown = [key for key in args.hyperparams or () if key not in _WRAPPER_KEYS]
     if unknown:
@@ -98,7 +112,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
     if package:  # that registers the env, as Gymnasium writes it
         _import(package, "--env")
         args.env = EnvironmentName(env_id)
-    if args.num_threads > 0:
+    if args.num_threads is not None and args.num_threads > 0:
         th.set_num_threads(args.num_threads)
     return args
 

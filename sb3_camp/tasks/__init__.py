@@ -18,11 +18,13 @@ TASKS: dict[str, dict[str, Any]] = {
     # 200 steps as CartPole-v0, which is the same environment as CartPole-v1 with another limit
     "camp/CartPole1-v0": {
         "entry_point": "sb3_camp.tasks.cartpole:make_cartpole1",
+        "vector_entry_point": "sb3_camp.tasks.cartpole:make_cartpole1_vec",
         "max_episode_steps": 200,
         "kwargs": {"sigma": 0.2},
     },
     "camp/CartPole5-v0": {
         "entry_point": "sb3_camp.tasks.cartpole:make_cartpole5",
+        "vector_entry_point": "sb3_camp.tasks.cartpole:make_cartpole5_vec",
         "max_episode_steps": 200,
         "kwargs": {"sigma": 0.2, "n_stack": 5},
     },

@@ -1,10 +1,16 @@
 """CartPole with noise: one frame (Cartpole-1 of the paper) or a flat stack of frames (Cartpole-5)."""
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.spaces import flatten_space
+from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import FlattenObservation
+from gymnasium.wrappers.vector import TransformObservation
 
 from sb3_camp.tasks.noisy_frames import stack_noisy_frames
+from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 # CartPoleEnv itself, not gym.make("CartPole-v0"), which warns in every worker that its id is out of date
@@ -27,6 +33,38 @@ def make_cartpole5(sigma: float, n_stack: int, render_mode: str | None = None) -
     :return: CartPole without a step limit; observations: float32, shape (4 * n_stack,), the newest frame at the end
     """
     return FlattenObservation(stack_noisy_frames(CartPoleEnv(render_mode=render_mode), sigma, n_stack))
+
+
+def make_cartpole1_vec(num_envs: int, max_episode_steps: int, sigma: float, render_mode: str | None = None) -> VectorEnv:
+    """
+    :param num_envs: Number of environments that step as one array
+    :param max_episode_steps: Step limit
+    :param sigma: As in :func:`make_cartpole1`
+    :param render_mode: As in Gymnasium
+    :return: The vector environment of :func:`make_cartpole1`
+    """
+    return vector.NoisyObservationWrapper(CartPoleVectorEnv(num_envs, max_episode_steps, render_mode), sigma)
+
+
+def make_cartpole5_vec(
+    num_envs: int, max_episode_steps: int, sigma: float, n_stack: int, render_mode: str | None = None
+) -> VectorEnv:
+    """
+    :param num_envs: Number of environments that step as one array
+    :param max_episode_steps: Step limit
+    :param sigma: As in :func:`make_cartpole1`, drawn once for each frame
+    :param n_stack: Number of frames
+    :param render_mode: As in Gymnasium
+    :return: The vector environment of :func:`make_cartpole5`
+    """
+    noisy = make_cartpole1_vec(num_envs, max_episode_steps, sigma, render_mode)
+    stacked = vector.FrameStackObservation(noisy, n_stack)
+    flat = flatten_space(stacked.single_observation_space)
+    return TransformObservation(stacked, _flattened, single_observation_space=flat)
+
+
+def _flattened(stacks: np.ndarray) -> np.ndarray:
+    return stacks.reshape(len(stacks), -1)
 
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"

@@ -1,16 +1,18 @@
-"""Smoothing noise for Gymnasium's vector environments."""
+"""Smoothing noise and frame stack for Gymnasium's vector environments: twins of the wrappers for single ones."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import VectorEnv, VectorObservationWrapper
+from gymnasium import spaces
+from gymnasium.vector import VectorEnv, VectorObservationWrapper, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
+from sb3_camp.errors import InputError
 from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
 
-__all__ = ["NoisyObservationWrapper"]
+__all__ = ["FrameStackObservation", "NoisyObservationWrapper", "resets_at_next_step"]
 
 
 class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstructorArgs):
@@ -38,6 +40,7 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         self.single_observation_space = noise.space
         self.observation_space = batch_space(noise.space, self.num_envs)
         self._rng: np.random.Generator | None = None
+        self._n_seedings = 0
         self._last: Any = None
 
     @property
@@ -50,6 +53,11 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         """Entries of a Dict observation that are passed on without noise."""
         return self.noise.clean_keys
 
+    @property
+    def n_noise_seedings(self) -> int:
+        """How many resets seeded the noise."""
+        return self._n_seedings
+
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
@@ -61,6 +69,7 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         """
         if seed is not None and (isinstance(seed, int) or None not in seed):
             self._rng = noise_generator(seed)  # type: ignore[arg-type]
+            self._n_seedings += 1
         previous = self._last
         # Read before the call: Gymnasium's environments take the mask out of the options
         mask = (options or {}).get("reset_mask")
@@ -81,3 +90,57 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
         if isinstance(new, dict):
             return {key: new[key] if key in self.noise.clean_keys else self._merge(mask, new[key], old[key]) for key in new}
         return np.where(mask.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+
+class FrameStackObservation(VectorWrapper, gym.utils.RecordConstructorArgs):
+    """
+    Twin of Gymnasium's wrapper of this name (with ``padding_type="reset"``) for vector environments: the last frames of each
+    environment, the oldest first. After a reset all of them are the one frame that there is.
+
+    :param env: The vector environment to wrap, with observations in a Box of shape (\\*frame), in autoreset mode next-step; a
+        ``reset`` resets all environments
+    :param stack_size: Number of frames
+    :raises InputError: (a ValueError) if it resets in another mode, if its observations are in no Box, or if ``stack_size`` is
+        not a positive whole number
+    """
+
+    def __init__(self, env: VectorEnv, stack_size: int) -> None:
+        if isinstance(stack_size, bool) or not isinstance(stack_size, int | np.integer) or stack_size < 1:
+            raise InputError(
+                f"FrameStackObservation: stack_size must be a whole number that is at least 1, not {stack_size!r}."
+            )
+        frame = env.single_observation_space
+        if not isinstance(frame, spaces.Box) or not resets_at_next_step(env):
+            raise InputError(f"FrameStackObservation: {env} must observe a Box and reset at the next step.")
+        gym.utils.RecordConstructorArgs.__init__(self, stack_size=stack_size)
+        VectorWrapper.__init__(self, env)
+        self.single_observation_space = batch_space(frame, stack_size)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.stack_size = int(stack_size)
+        self._frames = np.empty(0)
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        frame, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
+        self._frames = np.repeat(frame[:, np.newaxis], self.stack_size, axis=1)
+        self._ended = np.zeros(self.num_envs, dtype=bool)
+        return self._frames, infos
+
+    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        frame, rewards, terminations, truncations, infos = self.env.step(actions)
+        # A new array, as those that were handed out must not change
+        self._frames = np.concatenate([self._frames[:, 1:], frame[:, np.newaxis]], axis=1)
+        self._frames[self._ended] = frame[self._ended][:, np.newaxis]
+        self._ended = np.logical_or(terminations, truncations)
+        return self._frames, rewards, terminations, truncations, infos
+
+
+def resets_at_next_step(env: VectorEnv) -> bool:
+    """
+    :param env: A vector environment
+    :return: whether the step after the last one of an episode takes no action, but resets (Gymnasium's ``NEXT_STEP``)
+    """
+    mode = env.metadata.get("autoreset_mode")
+    return getattr(mode, "value", mode) == "NextStep"

@@ -1,0 +1,139 @@
+"""Exactly N independent episodes of one fixed policy in a vector environment of Gymnasium, whose envs step as one array."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv, VectorWrapper
+from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.utils import set_random_seed
+
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.acting import actor
+from sb3_camp.evaluation.episodes import Episodes
+from sb3_camp.evaluation.recorder import Episode
+from sb3_camp.evaluation.seedings import Seedings
+from sb3_camp.wrappers.vector import NoisyObservationWrapper, resets_at_next_step
+
+
+def play_vector_episodes(
+    model: PolicyPredictor,
+    env: VectorEnv,
+    n_episodes: int,
+    *,
+    seed: int,
+    deterministic: bool = True,
+    step_limit: float = np.inf,
+    on_episode: Callable[[int], object] | None = None,
+    on_step: Callable[[Any, np.ndarray], object] | None = None,
+) -> Episodes:
+    """
+    What :func:`sb3_camp.evaluation.episodes.play_episodes` does, with the same shares of the envs and the same order, for a
+    vector env of Gymnasium. Rewards, steps and ends of episodes are those that the vector env tells.
+
+    :param model: The policy, anything with SB3's ``predict``, recurrent or not
+    :param env: The envs, which reset at the next step (Gymnasium's autoreset mode ``NEXT_STEP``); they are seeded and reset
+    :param n_episodes: Number of episodes, at least 1
+    :param seed: Seeds the envs and the random choices of the policy, less than 2^32
+    :param deterministic: Whether the policy is to act without random choices
+    :param step_limit: Number of steps that no episode may exceed
+    :param on_episode: Called after each finished episode that counts, with the index of its env
+    :param on_step: Called before each step with the observations that the policy acts on, and with a bool array (n_envs,) that
+        tells which envs are in an episode that counts; not among them is an env that is about to be reset
+    :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
+        them is as unbiased as the whole
+    :raises InputError: if the vector env resets in another way, if it exceeds the limit, or if its noise is not seeded once
+    """
+    if not resets_at_next_step(env):
+        raise InputError(f"{env} does not reset at the next step after an episode (autoreset mode NEXT_STEP)")
+    tally = _Tally(n_episodes, env.num_envs)
+    set_random_seed(seed)
+    seedings = Seedings(lambda: [noise.n_noise_seedings for noise in noises(env)])
+    observations, _ = env.reset(seed=seed)
+    seedings.check_reset()
+    act = actor(model, deterministic)
+    states = None
+    starts, ended = np.ones(env.num_envs, dtype=bool), np.zeros(env.num_envs, dtype=bool)
+    while tally.n_missing > 0:
+        counted = tally.is_missing & ~ended
+        if on_step is not None:
+            on_step(observations, counted)
+        # For an env that has ended, this is the last observation of the episode, and the action is not taken
+        actions, states = act(observations, state=states, episode_start=starts)
+        observations, rewards, terminations, truncations, _ = env.step(actions)
+        starts, ended = ended, np.logical_or(terminations, truncations)
+        if np.any(starts & ended):
+            raise InputError(f"{env} ends an episode with its reset, before any step")
+        tally.add(rewards, counted, ended)
+        if tally.lengths.max() >= step_limit:  # of episodes that go on
+            raise InputError(f"{env} does not end an episode after {step_limit} steps")
+        if on_episode is not None:
+            for i in np.flatnonzero(counted & ended):
+                on_episode(int(i))
+    seedings.check_end()
+    return tally.episodes()
+
+
+def noises(env: VectorEnv) -> Iterator[NoisyObservationWrapper]:
+    """
+    :param env: A vector environment
+    :return: the smoothing noises in it, the outermost first
+    """
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, NoisyObservationWrapper):
+            yield env
+        env = env.env
+
+
+class _Tally:
+    """
+    Rewards and steps of the episodes, of which env i has to play the share of :func:`play_episodes`.
+
+    :param n_episodes: Number of episodes in all
+    :param n_envs: Number of envs
+    """
+
+    def __init__(self, n_episodes: int, n_envs: int) -> None:
+        self._shares = (n_episodes + np.arange(n_envs)) // n_envs
+        self._n_played = np.zeros(n_envs, dtype=np.int64)
+        self.n_missing = n_episodes
+        # Of the episodes that are under way, shape (n_envs,)
+        self._totals, self._sizes, self._lowest = np.zeros(n_envs), np.zeros(n_envs), np.full(n_envs, np.inf)
+        self.lengths = np.zeros(n_envs, dtype=np.int64)
+        # Of those that are over: the k-th episode of each env in row k
+        shape = (int(self._shares.max()), n_envs)
+        self._played = [np.zeros(shape) for _ in range(3)] + [np.zeros(shape, dtype=np.int64)]
+
+    @property
+    def is_missing(self) -> np.ndarray:
+        """Which envs have to play on, bool, shape (n_envs,)."""
+        return self._n_played < self._shares
+
+    def add(self, rewards: np.ndarray, counted: np.ndarray, ended: np.ndarray) -> None:
+        """
+        :param rewards: Rewards of a step, shape (n_envs,)
+        :param counted: Which of the envs made it in an episode that counts, bool, shape (n_envs,)
+        :param ended: In which of the envs an episode has ended, bool, shape (n_envs,)
+        """
+        rewards = np.where(counted, rewards, 0.0)
+        self._totals += rewards
+        self._sizes += np.abs(rewards)
+        np.minimum(self._lowest, rewards, out=self._lowest, where=counted)
+        self.lengths += counted
+        over = np.flatnonzero(counted & ended)
+        if not over.size:
+            return
+        current = (self._totals, self._sizes, self._lowest, self.lengths)
+        for values, now, start in zip(self._played, current, (0.0, 0.0, np.inf, 0), strict=True):
+            values[self._n_played[over], over] = now[over]
+            now[over] = start
+        self._n_played[over] += 1
+        self.n_missing -= over.size
+
+    def episodes(self) -> Episodes:
+        """The episodes by turns of the envs."""
+        played = np.arange(len(self._played[0]))[:, np.newaxis] < self._n_played
+        totals, sizes, lowest, lengths = (values[played] for values in self._played)
+        sums = zip(totals.tolist(), sizes.tolist(), strict=True)
+        returns = np.array([Episode(total, size).rounded_return() for total, size in sums])
+        return Episodes(returns, lengths, lowest)
