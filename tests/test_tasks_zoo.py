@@ -83,9 +83,10 @@ def test_atari_trains_and_is_evaluated_and_certified_with_negative_returns(tmp_p
     run_folder = Path("logs/gaussian_dqn/camp-Pong1r-v0_1")
     with np.load(run_folder / "certification/evaluations.npz") as evaluation:
         assert np.all(np.isin(evaluation["results"], [-1, 1]))
-    assert "--min-return" in error_line(capsys, certify, run_folder)
-    assert certify([str(run_folder), "--min-return", "-1"]) == 0
-    assert certificate(run_folder)["sigma"] == 12.75
+    assert "camp/Pong1r-v0 can return -1" in error_line(capsys, certify, run_folder, "--min-return", "0")
+    assert certify([str(run_folder)]) == 0
+    result = certificate(run_folder)
+    assert (result["sigma"], result["min_return"]) == (12.75, -1)
 
 
 def test_an_agent_that_was_trained_without_noise_is_evaluated_with_the_noise_of_the_task(tmp_path, monkeypatch, capsys):
@@ -111,8 +112,7 @@ def test_every_algorithm_on_every_task_through_all_commands(env_id, algo, tmp_pa
     succeeded(tmp_path, "rl_zoo3.enjoy", *task, "-n", 300, "--no-render")
     succeeded(tmp_path, "sb3_camp.evaluate", *task, "--load-best", "-n", 10, "--n-envs", 5, "--device", "cpu")
     run_folder = tmp_path / "logs" / algo / f"{env_id.replace('/', '-')}_1"
-    lowest = ["--min-return", -1] if env_id == "camp/Pong1r-v0" else []
-    succeeded(tmp_path, "sb3_camp.certify", run_folder, *lowest)
+    succeeded(tmp_path, "sb3_camp.certify", run_folder)
     result = certificate(run_folder)
     assert (result["sigma"], result["n_episodes"]) == (TASKS[env_id]["kwargs"]["sigma"], 10)
 
