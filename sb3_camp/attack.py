@@ -6,18 +6,19 @@ beside the model file), and checks them against the certificate of the same poli
 """
 
 import argparse
-import math
+import contextlib
 import shlex
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rl_zoo3.utils import ALGOS
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.vec_env import VecEnv
 from tqdm import tqdm
 
 import sb3_camp.zoo
@@ -29,67 +30,21 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
 from sb3_camp.evaluation.chunks import Chunk, plan_chunks
 from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
-from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
+from sb3_camp.evaluation.zoo_arguments import Agent, find_agent, parse, versions
+from sb3_camp.robustness.arguments import attack_budgets, attack_parser, check_numbers
 from sb3_camp.robustness.attacked_env import AttackedFrames, attacked_environment, attacked_frames
 from sb3_camp.robustness.attacked_episodes import AttackedEpisodes, play_attacked_episodes
-from sb3_camp.robustness.consistency import MIN_EPISODES, check_agreement, incomparable
+from sb3_camp.robustness.consistency import check_agreement, comparison, incomparable
 from sb3_camp.robustness.partial import NOT_COMPARED, read_partial_attack, write_partial_attack
 from sb3_camp.robustness.results import build_attack, differing_setting, read_attack, write_attack
-from sb3_camp.wrappers.adversary import ATTACKS
+from sb3_camp.robustness.sight import SightCheck
+from sb3_camp.wrappers.adversarial_observation import check_steps
 
-_BUDGETS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_PIXEL = 255
 # What must be the same for one attack to take the place of another in the default folder
 _IDENTITY = (
     *("env_id", "env_kwargs", "env_wrappers", "model_sha256", "deterministic"),
     *("attack", "sigma", "objective", "step_size", "multiplier", "q_threshold", "key"),
 )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="attack",
-        usage="python -m sb3_camp.attack --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
-        description="Play exactly N episodes of one fixed policy at each budget of an adversary on its observations.",
-    )
-    parser.add_argument("--attack", help="the attack (default: %(default)s)", choices=list(ATTACKS), default="pgd")
-    parser.add_argument(
-        "--budget",
-        help="l2 norms of all perturbations of an episode together, in units of the observation (default: 0 0.2 0.4 0.6 0.8 "
-        "1, for images times 255)",
-        type=float,
-        nargs="+",
-    )
-    parser.add_argument(
-        "--sigma",
-        help="standard deviation of the noise that the policy acts on, outside of the adversary (default: that of the run, "
-        "none for an agent without; 0 attacks without noise)",
-        type=float,
-    )
-    parser.add_argument("--objective", help="what the attack climbs", choices=["targeted", "jeffreys"], default="targeted")
-    parser.add_argument(
-        "--step-size",
-        help="step size of the attack (default: 0.01 for pgd and random, for images times 255; 0.05 * budget for apgd and "
-        "fgsm)",
-        type=float,
-    )
-    parser.add_argument(
-        "--multiplier", help="an observation gets this times budget left / step size steps (default: 2)", type=float
-    )
-    parser.add_argument(
-        "--q-threshold",
-        help="leave targets alone whose action score is within this of the best (default: %(default)s)",
-        type=float,
-        default=0.0,
-    )
-    parser.add_argument("--key", help="entry of a Dict observation to attack (default: the only one with noise)")
-    add_zoo_arguments(
-        parser,
-        n_episodes=1_000,
-        n_episodes_help="number of episodes at each budget",
-        output_help="folder for the results (default: attacks/<attack>_sigma<S>/ beside the model)",
-    )
-    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,9 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 1 if the returns contradict the certificate of the policy, 2 for bad input, 130 if interrupted
     """
     sb3_camp.zoo.register()
-    return exit_status(
-        "attack", lambda: _attack(parse(_parser(), argv)), interrupted="the same command with --resume continues"
-    )
+    return exit_status("attack", lambda: _attack(parse(attack_parser(), argv)))
 
 
 @dataclass(frozen=True)
@@ -123,8 +76,10 @@ class _Attack:
         """What is played one by one, and kept if interrupted: all chunks at the first budget, at the second ..."""
         return [chunk for _ in self.budgets for chunk in self.chunks]
 
-    def attacked(self, budget: float) -> EvaluationEnv:
-        return attacked_environment(
+    @contextlib.contextmanager
+    def opened(self, budget: float) -> Iterator[VecEnv]:
+        """A context with the envs under attack, closed at its end."""
+        attacked = attacked_environment(
             self.environment,
             self.model,
             self.frames,
@@ -133,10 +88,12 @@ class _Attack:
             attack=self.settings["attack"],
             settings=self.attack_settings,
         )
+        with attacked.opened(self.settings["n_envs"]) as env:
+            yield SightCheck(env, self.model, exact=self.settings["sigma"] == 0)
 
 
 def _attack(args: argparse.Namespace) -> None:
-    _check_numbers(args)
+    check_numbers(args)
     agent = find_agent(args)
     environment, noise = _noisy_or_not(agent, args.sigma)
     model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device)
@@ -167,8 +124,15 @@ def _attack(args: argparse.Namespace) -> None:
         "versions": versions(),
     }
     attack = _Attack(
-        model, environment, frames, settings, _budgets(args, frames), plan_chunks(args.n_episodes, n_envs, args.seed)
+        model,
+        environment,
+        frames,
+        settings,
+        attack_budgets(args, frames.space),
+        plan_chunks(args.n_episodes, n_envs, args.seed),
     )
+    for budget in attack.budgets:
+        check_steps(args.attack, budget, attack.attack_settings, frames.space)
     folder = args.output or agent.model_path.parent / "attacks" / f"{args.attack}_sigma{exact(noise.sigma)}"
     file = folder / "attack.json"
     if args.output is None and not args.resume:
@@ -178,27 +142,6 @@ def _attack(args: argparse.Namespace) -> None:
     hide_progress = not (args.progress or sys.stderr.isatty())
     _play_and_write(attack, file, args.resume, hide_progress)
     _compare(file, [agent.model_path.parent / "certification", folder])
-
-
-def _check_numbers(args: argparse.Namespace) -> None:
-    for name in ("sigma", "q_threshold"):
-        value = getattr(args, name)
-        if value is not None and not 0 <= value < math.inf:
-            raise InputError(f"--{name.replace('_', '-')} must be a finite number that is at least 0, not {value:g}")
-    for name in ("step_size", "multiplier"):
-        value = getattr(args, name)
-        if value is not None and not 0 < value < math.inf:
-            raise InputError(f"--{name.replace('_', '-')} must be a positive number, not {value:g}")
-    if args.attack == "fgsm" and args.multiplier is not None:
-        raise InputError("--multiplier is not for fgsm, which takes one step")
-    for budget in args.budget or ():
-        if not 0 <= budget < math.inf:
-            raise InputError(f"--budget: budgets must be finite numbers that are at least 0, not {budget:g}")
-
-
-def _budgets(args: argparse.Namespace, frames: AttackedFrames) -> list[float]:
-    unit = _PIXEL if frames.space.dtype == np.uint8 else 1
-    return [unit * budget for budget in _BUDGETS] if args.budget is None else sorted(set(args.budget))
 
 
 def _noisy_or_not(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, SmoothingNoise]:
@@ -248,12 +191,33 @@ def _play_and_write(attack: _Attack, file: Path, resume: bool, hide_progress: bo
     if file.exists():
         print(f"Replacing the attack in {file}")
 
-    played = _play(attack, played, n_played, partial, settings, hide_progress)
+    _make_writable(file.parent)
+    try:
+        played = _play(attack, played, n_played, partial, settings, hide_progress)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_what_is_left(attack, partial)) from None
     result = build_attack(attack.settings, attack.budgets, played)
     files = write_attack(result, played, file.parent)
     partial.unlink(missing_ok=True)
     _print_report(result)
     print("Written: " + ", ".join(map(str, files)))
+
+
+def _make_writable(folder: Path) -> None:
+    """Make the folder, and find out before playing whether files can be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}: choose another folder with -o") from None
+
+
+def _what_is_left(attack: _Attack, partial: Path) -> str:
+    if partial.exists():
+        return "the same command with --resume continues"
+    first = attack.chunks[0].n_episodes
+    return f"nothing is kept, as the first {first} episodes were not finished (smaller -n or --n-envs: sooner)"
 
 
 def _play(
@@ -273,7 +237,7 @@ def _play(
             if not left:
                 continue
             bar.set_description(f"budget {exact(budget)}")
-            with attack.attacked(budget).opened(attack.settings["n_envs"]) as env:
+            with attack.opened(budget) as env:
                 for chunk in left:
                     new = play_attacked_episodes(
                         attack.model, env, chunk, deterministic=attack.settings["deterministic"], on_episode=bar.update
@@ -324,11 +288,13 @@ def _compare(file: Path, folders: Sequence[Path]) -> None:
         if reason is not None:
             print(f"Not compared with {certificate_file}: {reason}")
             continue
+        compared = comparison(attack, certificate)
+        if compared.left_out:
+            print(f"Not compared with {certificate_file}: {compared.left_out}")
         check_agreement([(str(file), attack)], certificate)
-        if attack["n_episodes"] < MIN_EPISODES:
-            print(f"Not compared with {certificate_file}: {MIN_EPISODES} episodes are the least for that")
-        else:
-            print(f"No mean return is below {certificate_file}")
+        if compared.budgets:
+            where = f" at the budgets {', '.join(map(exact, compared.budgets))}" if compared.left_out else ""
+            print(f"No mean return is below {certificate_file}{where}")
         print(f"Draw both: python -m sb3_camp.plot both {shlex.quote(str(certificate_file))} {shlex.quote(str(file))}")
 
 

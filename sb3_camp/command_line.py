@@ -41,7 +41,8 @@ def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
     except (CertificateViolation, InputError, OSError) as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, CertificateViolation) else 2
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted{interrupted and ': ' + interrupted}", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        left = str(error) or interrupted  # a command that knows more has raised it again
+        print(f"{name}: interrupted{left and ': ' + left}", file=sys.stderr)
         return 130
     return 0

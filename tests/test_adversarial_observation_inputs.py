@@ -287,3 +287,24 @@ def test_continuous_actions_are_refused():
     model = PPO("MlpPolicy", gym.make("Pendulum-v1"), device="cpu", n_steps=2, batch_size=2)
     with pytest.raises(InputError, match="need Discrete actions"):
         AdversarialObservationWrapper(gym.make("Pendulum-v1"), model, 1.0)
+
+
+def test_a_second_adversary_is_refused_as_their_budgets_would_add_up():
+    for between in (lambda env: env, lambda env: gym.wrappers.TimeLimit(env, 3)):
+        with pytest.raises(InputError, match="has an adversary already, and their budgets would add up"):
+            AdversarialObservationWrapper(between(attacked_constant()), two_action_policy(), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "attack", "settings"),
+    [
+        (1e17, "pgd", {}),
+        (1.0, "pgd", {"step_size": 1e-9}),
+        (1.0, "random", {"multiplier": 1e5}),
+        (1.0, "apgd", {"multiplier": 1e6}),
+        (1e300, "pgd", {"step_size": 1e-300}),
+    ],
+)
+def test_more_steps_than_anybody_could_wait_for_are_refused(budget, attack, settings):
+    with pytest.raises(InputError, match="steps"):
+        attacked_constant(budget=budget, attack=attack, attack_kwargs=settings)

@@ -207,6 +207,23 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     assert sorted(os.listdir(tmp_path / "a")) == ["attack.csv", "attack.json", "attack.png"]
 
 
+def test_interruption_before_anything_is_kept_says_so(agent, tmp_path):
+    code = "import sys, attack_agents; sys.exit(attack_agents.main(sys.argv[1:]))"
+    arguments = ("--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a")
+    command = [sys.executable, "-c", code, "--algo", "dqn", "--env", POLE, "--device", "cpu", *map(str, arguments)]
+    paths = os.pathsep.join([os.path.dirname(__file__), environment()["PYTHONPATH"]])
+    process = subprocess.Popen(command, env={**environment(), "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline and not (tmp_path / "a").exists():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and os.listdir(tmp_path / "a") == []
+    assert stderr.startswith("attack: interrupted: nothing is kept, as the first 1600 episodes were not finished")
+    assert stderr.count("\n") == 1 and "--resume" not in stderr
+
+
 def test_attack_is_repeated_by_its_seed(agent, tmp_path):
     common = ("--model", agent, "-n", 20, "--budget", 0.4, "--sigma", 0.1, "--attack", "random")
     th.manual_seed(1)
@@ -274,6 +291,15 @@ def test_contradiction_of_the_certificate_is_shown(smoothed_run, capsys):
     line = error_line(capsys)
     assert "violation of the certificate" in line and "at budget 3 " in line and "at budget 0 " not in line
     assert result(smoothed_run / "attacks" / "pgd_sigma0.1") == content
+    # beyond the certificate, nothing is claimed
+    write_certificate(file, content, [upper[0], 0.0], radii=[0, 1])
+    assert attack(*common) == 0
+    printed = capsys.readouterr().out
+    assert f"{file.relative_to(smoothed_run.parents[2])}: budgets beyond its last radius 1: 3\n" in printed
+    assert f"No mean return is below {file.relative_to(smoothed_run.parents[2])} at the budgets 0\n" in printed
+    assert attack(*common[:-2], 2, 3) == 0
+    printed = capsys.readouterr().out
+    assert "all budgets lie beyond its last radius 1" in printed and "No mean return is below" not in printed
     # A few episodes, or another noise, contradict nothing
     assert attack("-n", 29, *common[2:]) == 0
     assert "30 episodes are the least" in capsys.readouterr().out
@@ -294,6 +320,15 @@ def test_contradiction_of_the_certificate_is_shown(smoothed_run, capsys):
         (["--attack", "fgsm", "--multiplier", 2], "--multiplier is not for fgsm"),
         (["--q-threshold", -1], "--q-threshold"),
         (["--key", "signal"], "no Dict"),
+        (["-n", 10**12], "--n-episodes"),
+        (["--sigma", 1e300], "--sigma"),
+        (["--budget", 0.5, 1e300, "--attack", "fgsm"], "--budget"),
+        (["--step-size", 1e300], "--step-size"),
+        (["--budget", 0, 1e17], "steps"),
+        (["--step-size", 1e-9], "steps"),
+        (["--attack", "apgd", "--multiplier", 1e6], "steps"),
+        (["--device", "cuda:99"], "--device"),
+        (["--device", "nonsense"], "--device"),
         (["-params", "frame_stack:2"], "the policy observes"),
         (["-params", "gamma:0.9"], "gamma"),
         (["-params", f"env_wrapper:[{NOISE}, {NOISE}]"], "2 smoothing noises"),
@@ -306,6 +341,35 @@ def test_wrong_arguments_give_one_line(arguments, message, agent, tmp_path, caps
     assert attack("--model", agent, "-o", tmp_path / "out", *arguments) == 2
     assert message in error_line(capsys)
     assert not (tmp_path / "out").exists()
+
+
+def test_negative_zeros_are_zeros(agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(agent, "agent.zip")
+    assert attack("--model", "agent.zip", "-n", 2, "--budget", "-0.0", "--sigma", "-0.0", "--q-threshold", "-0.0") == 0
+    text = (tmp_path / "attacks" / "pgd_sigma0" / "attack.json").read_text()
+    assert "-0" not in text.replace("e-0", "") and result(tmp_path / "attacks" / "pgd_sigma0")["budgets"][0]["budget"] == 0
+    assert "-0.0" not in (tmp_path / "attacks" / "pgd_sigma0" / "attack.csv").read_text()
+
+
+def test_output_that_cannot_be_written_is_found_before_playing(agent, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for output in (tmp_path / "file", tmp_path / "file" / "below", "/proc/nothing"):
+        assert attack("--model", agent, "-n", 2, "-P", "-o", output) == 2
+        printed = capsys.readouterr()
+        assert str(output) in printed.err and printed.err.count("\n") == 1 and "episode" not in printed.err
+
+
+def test_file_of_another_algorithm_is_said_to_be_one(tmp_path, agent, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = make_run(tmp_path / "logs", POLE, env_wrapper=[noise(0.1)])
+    shutil.copy(agent, run / "tests-ShortPole-v0.zip")
+    assert attack("--model", run / "tests-ShortPole-v0.zip", algo="ppo") == 2
+    line = error_line(capsys)
+    assert "does not look like a checkpoint of PPO" in line and "is a run of dqn" in line and "--algo" in line
+    assert attack("--model", agent, algo="a2c") == 2
+    line = error_line(capsys)
+    assert "does not look like a checkpoint of A2C" in line and "--algo" in line and "run of" not in line
 
 
 def test_policies_that_cannot_be_attacked_give_one_line(tmp_path, capsys):

@@ -131,12 +131,6 @@ def test_wrappers_that_step_and_reset_several_times_at_once_work():
     assert flips(batched) > 3
 
 
-def test_two_adversaries_in_one_environment_take_turns():
-    policy = random_policy(VECTOR)
-    fns = [lambda i=i: attacked(attacked(staggered(VECTOR, i), policy), policy) for i in range(3)]
-    assert_alike(play(BatchedAttackVecEnv(fns), policy, 12), play(DummyVecEnv(fns), policy, 12))
-
-
 def test_it_is_a_class_for_make_vec_env_and_a_model_object():
     policy = random_policy(VECTOR)
     env = make_vec_env(

@@ -87,7 +87,7 @@ def test_what_is_not_a_checkpoint_of_the_algorithm_is_refused(tmp_path):
     (tmp_path / "text.zip").write_text("text")
     small_model(PPO).save(tmp_path / "ppo.zip")
     for name in ("text.zip", "ppo.zip"):
-        with pytest.raises(InputError, match=f"{name}: not a checkpoint of DQN") as error:
+        with pytest.raises(InputError, match=f"{name}: does not look like a checkpoint of DQN: check --algo") as error:
             load_checkpoint(tmp_path / name, DQN)
         assert "\n" not in str(error.value)
 

@@ -17,7 +17,7 @@ from sb3_camp.evaluation import Episodes
 from sb3_camp.plot import main
 from sb3_camp.robustness.attacked_episodes import AttackedEpisodes
 from sb3_camp.robustness.figures import attack_figure, default_labels
-from sb3_camp.robustness.intervals import mean_interval
+from sb3_camp.robustness.intervals import mean_interval, mean_return
 from sb3_camp.robustness.results import build_attack, read_attack
 
 SETTINGS = {
@@ -226,14 +226,25 @@ def test_violation_is_marked_and_is_an_error_of_status_1(run, tmp_path, capsys):
     assert [line.get_xydata().round(6).tolist() for line in marks] == [[[0.5, 60.0], [1.0, 30.0]]]
 
 
-def test_budgets_beyond_the_certificate_and_few_episodes_contradict_nothing(run, tmp_path):
+def test_budgets_beyond_the_certificate_and_few_episodes_are_said_to_be_not_compared(run, tmp_path, capsys):
     certificate = run / "certification" / "certificate.json"
     changed(certificate, radii=[0.0, 0.4], certified_return=[85.0, 84.0])
     assert plot("both", run, "-o", tmp_path / "both.svg") == 0
+    printed = capsys.readouterr().out
+    file = run / "attacks" / "pgd_sigma0.4" / "attack.json"
+    assert f"Not compared: {file}: budgets beyond its last radius 0.4: 0.5, 1\n" in printed
+    assert printed.endswith("No attack contradicts the certificate where they were compared\n")
     changed(certificate, radii=[0.0, 1.0], certified_return=[85.0, 84.0])
     assert plot("both", run, "-o", tmp_path / "both.svg") == 1
+    assert "Not compared" not in capsys.readouterr().out
+    write(run / "attacks" / "pgd_sigma0.4", budgets=(1.5, 2.0, 3.0))
+    assert plot("both", run, "-o", tmp_path / "both.svg") == 0
+    printed = capsys.readouterr().out
+    assert "all budgets lie beyond its last radius 1\n" in printed and "No attack contradicts" not in printed
     write(run / "attacks" / "pgd_sigma0.4", n_episodes=29)
     assert plot("both", run, "-o", tmp_path / "both.svg") == 0
+    printed = capsys.readouterr().out
+    assert "30 episodes are the least" in printed and "No attack contradicts" not in printed
 
 
 @pytest.mark.parametrize(
@@ -299,12 +310,38 @@ def test_interval_is_skewed_as_the_returns_and_stays_within_them():
 
 
 def test_interval_of_equal_returns_is_a_point_and_a_single_one_has_none():
-    assert mean_interval(np.full(50, 0.1)) == (np.full(50, 0.1).mean(),) * 2
+    assert mean_interval(np.full(50, 0.1)) == (0.1, 0.1)
     assert mean_interval(np.array([3.0])) is None
     low, high = mean_interval(np.array([1.0, 2.0]))
     assert (low, high) == (1, 2)
     returns = np.arange(20.0)
     assert mean_interval(returns) == mean_interval(returns)
+
+
+@pytest.mark.parametrize("most", [1e-310, 1e-200, 1e160, 1e307])
+def test_interval_does_not_depend_on_the_unit_of_the_returns(most):
+    returns = np.random.default_rng(0).integers(0, 10, 50) / 9
+    low, high = mean_interval(returns)
+    assert mean_interval(most * returns) == pytest.approx((most * low, most * high), rel=1e-6, abs=0)
+    assert mean_interval(-most * returns) == pytest.approx((-most * high, -most * low), rel=0.05, abs=0)
+
+
+@pytest.mark.parametrize(("usual", "other"), [(999.999999999, 1000.0), (500.000000001, 500.0), (-1.0, 1.0), (0.1, 0.1)])
+@pytest.mark.parametrize("n", [2, 40, 1000])
+def test_interval_of_returns_that_are_nearly_all_the_same_has_its_two_ends_among_them(usual, other, n):
+    returns = np.full(n, usual)
+    returns[0] = other
+    low, high = mean_interval(returns)
+    assert returns.min() <= low <= high <= returns.max()
+    assert low <= returns.mean() + 1e-12 and high >= returns.mean() - 1e-12
+
+
+def test_mean_return_is_not_moved_by_rounding():
+    assert mean_return(np.full(50, 0.1)) == 0.1
+    assert mean_return(np.array([1e307] * 40)) == 1e307
+    assert mean_return(np.array([0.0])) == 0
+    assert mean_return(np.array([1.0, 2.0, 6.0])) == 3
+    assert mean_return(np.array([-1e16, 1.0, 1e16])) == pytest.approx(1 / 3)
 
 
 def test_no_attack_at_all_is_refused():

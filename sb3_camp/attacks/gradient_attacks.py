@@ -46,8 +46,8 @@ def pgd(
     :param assemble: From frames, float32 (N, *frame), and the rows of the batch that they are for, int64 (N,), to what the
         policy observes: stacked with older frames, transposed, in a dict (default: the frames)
     :return: what is received, what is spent, and which action is reached, for each row
-    :raises InputError: if an argument is out of its range, if observations, scores or their gradients are not finite, or if
-        scores cannot be differentiated
+    :raises InputError: if an argument is out of its range, if a row may take more than a million steps, if observations,
+        scores or their gradients are not finite, or if scores cannot be differentiated
     """
     check_settings(step_size=step_size, multiplier=multiplier, q_threshold=q_threshold)
     budget = check_rows(observations, budget)

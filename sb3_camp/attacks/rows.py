@@ -31,6 +31,10 @@ class Perturbation(NamedTuple):
     """Whether the greedy action on ``received`` is another than on the clean observation, (B,) bool."""
 
 
+MAX_STEPS = 1_000_000
+"""More steps than this for one observation are a mistake: nobody could wait for them."""
+
+
 def frames_alone(frames: th.Tensor, rows: th.Tensor) -> th.Tensor:
     """The policy observes the attacked frame and nothing else."""
     return frames
@@ -78,8 +82,15 @@ def whole_steps(budget: th.Tensor, step_size: float, multiplier: float) -> th.Te
     :param step_size: alpha
     :param multiplier: beta
     :return: floor(beta * c / alpha), int64 (B,); a quotient like 57.999999999999993, for 2 * 0.29 / 0.01, counts as 58
+    :raises InputError: if that is more than :data:`MAX_STEPS`
     """
-    return (multiplier * budget / step_size * (1 + 1e-12)).floor().long()
+    n_steps = (multiplier * budget / step_size * (1 + 1e-12)).floor()
+    if (n_steps > MAX_STEPS).any():
+        raise InputError(
+            f"multiplier {multiplier:g} * budget {budget.max().item():g} / step_size {step_size:g} is more than {MAX_STEPS} "
+            "steps for one observation: use a larger step_size, or a smaller budget or multiplier"
+        )
+    return n_steps.long()
 
 
 def checked_scores(scores: th.Tensor, n_rows: int) -> th.Tensor:

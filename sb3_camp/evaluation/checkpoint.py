@@ -1,7 +1,9 @@
 """Loading a checkpoint to act with it, not to train on."""
 
+import contextlib
 import hashlib
 import json
+import reprlib
 import warnings
 import zipfile
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 
 import torch as th
 from gymnasium import spaces
+from rl_zoo3.utils import ALGOS
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -19,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 from sb3_camp.errors import InputError
 from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
+from sb3_camp.zoo.run_folder import RunFolder
 
 
 def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto") -> BaseAlgorithm:
@@ -42,9 +46,7 @@ def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.devic
             warnings.filterwarnings("error", message="Could not deserialize")
             model = algorithm.load(path, device=device, custom_objects=dict(TRAINING_ONLY), **kwargs)
     except Exception as error:  # of every kind, for pickled data may raise anything
-        member = _unreadable_member(path)
-        reason = f"its member {member!r} cannot be read by this Python" if member else " ".join(str(error).split())
-        raise InputError(f"{path}: not a checkpoint of {algorithm.__name__} that can be loaded: {reason}") from error
+        raise InputError(f"{path}: {_why_not_loaded(path, algorithm, error)}") from error
     model.policy.set_training_mode(False)
     return model
 
@@ -74,6 +76,20 @@ def check_spaces(model: BaseAlgorithm, env: VecEnv, model_path: Path) -> None:
 def sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file's content."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _why_not_loaded(path: Path, algorithm: type[BaseAlgorithm], error: Exception) -> str:
+    member = _unreadable_member(path)
+    if member:
+        return (
+            f"not a checkpoint of {algorithm.__name__} that can be loaded: its member {member!r} cannot be read by this Python"
+        )
+    text = f"does not look like a checkpoint of {algorithm.__name__}"
+    with contextlib.suppress(InputError):
+        run = RunFolder.read(path.parent)
+        if ALGOS.get(run.algo) is not algorithm:
+            return f"{text}, and {run.path} is a run of {run.algo}: check --algo"
+    return f"{text}: check --algo ({reprlib.repr(' '.join(str(error).split()))})"
 
 
 def _unreadable_member(path: Path) -> str | None:

@@ -99,10 +99,12 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
         args = parser.parse_args(argv)
     except Exception as error:  # of any kind: the zoo evaluates the values as Python
         raise InputError(f"--env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}") from error
-    for name, least in (("n_episodes", 1), ("n_envs", 1), ("seed", 0)):
+    for name, least, most in (("n_episodes", 1, 10**7), ("n_envs", 1, 10**6), ("seed", 0, 2**63 - 1)):
         value = getattr(args, name)
-        if value is not None and not least <= value < 2**63:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {value}")
+        if value is not None and not least <= value <= most:
+            range_ = f"at least {least}" if value < least else f"at most {most}"
+            raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
+    _check_device(args.device)
     unknown = [key for key in args.hyperparams or () if key not in _WRAPPER_KEYS]
     if unknown:
         raise InputError(f"--hyperparams takes {', '.join(_WRAPPER_KEYS)}, not {', '.join(unknown)}")
@@ -148,6 +150,18 @@ def versions() -> dict[str, str]:
     """
     others = ("stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "torch")
     return {"sb3_camp": sb3_camp.__version__, **{name: version(name) for name in others}}
+
+
+def _check_device(device: str) -> None:
+    """SB3 would silently take the CPU where there is no GPU."""
+    if device == "auto":
+        return
+    try:
+        wanted = th.device(device)
+    except RuntimeError:
+        raise InputError(f"--device: PyTorch knows no device {device!r}: use auto, cpu or cuda") from None
+    if wanted.type == "cuda" and (wanted.index or 0) >= th.cuda.device_count():
+        raise InputError(f"--device: there is no GPU for {device!r} that PyTorch can use: use auto or cpu")
 
 
 def _import(package: str, option: str) -> None:

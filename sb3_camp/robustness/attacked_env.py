@@ -12,20 +12,18 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.wrappers import FlattenObservation, FrameStackObservation
+from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces
 from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises, wrapper_chain
+from sb3_camp.robustness.sight import check_sight
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.attacked_space import attacked_entry
 from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
-
-# What may stand between the adversary and the policy: the adversary knows what these do to a frame
-_SEEN_THROUGH = (NoisyObservationWrapper, FrameStackObservation, FlattenObservation)
 
 
 class AttackedFrames(NamedTuple):
@@ -61,15 +59,16 @@ def attacked_frames(
         assert isinstance(env.unwrapped, DummyVecEnv)
         chain = list(wrapper_chain(env.unwrapped.envs[0]))
         base = env.unwrapped.envs[0].unwrapped
-        vec_stacks = [wrapper for wrapper in _vec_wrappers(env) if isinstance(wrapper, VecFrameStack)]
+        vec_wrappers = _vec_wrappers(env)
+    vec_stacks = [wrapper for wrapper in vec_wrappers if isinstance(wrapper, VecFrameStack)]
+    if any(isinstance(wrapper, AdversarialObservationWrapper) for wrapper in chain):
+        raise InputError(
+            "the environment has an adversary of its own, and two would spend more than the budget: take "
+            "AdversarialObservationWrapper out of it (env_wrapper)"
+        )
     n_outside = _n_outside(chain)
     outside = chain[:n_outside]
-    for wrapper in outside:
-        if isinstance(wrapper, gym.ObservationWrapper) and not isinstance(wrapper, _SEEN_THROUGH):
-            raise InputError(
-                f"{wrapper.class_name()} changes the observations on their way from the adversary to the policy, and the "
-                "adversary does not know how: put it inside of the noise and of the frame stack (in env_wrapper: before)"
-            )
+    check_sight(outside, vec_wrappers)
     stacks = [wrapper for wrapper in outside if isinstance(wrapper, FrameStackObservation)]
     if len(stacks) + len(vec_stacks) > 1:
         raise InputError("frames are stacked twice, and the adversary cannot tell which are the same: use one frame stack")

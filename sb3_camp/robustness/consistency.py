@@ -30,6 +30,33 @@ class Violation(NamedTuple):
     certified: float
 
 
+class Comparison(NamedTuple):
+    """
+    :param budgets: At which budgets an attack is compared with a certificate, ascending
+    :param left_out: In words, which budgets are not, and why; empty if all are
+    """
+
+    budgets: list[float]
+    left_out: str
+
+
+def comparison(attack: dict[str, Any], certificate: dict[str, Any]) -> Comparison:
+    """
+    :param attack: A comparable attack, see :func:`incomparable`
+    :param certificate: The certificate
+    :return: what of the attack is compared
+    """
+    if attack["n_episodes"] < MIN_EPISODES:
+        return Comparison([], f"{MIN_EPISODES} episodes are the least for that")
+    budgets = [one["budget"] for one in attack["budgets"] if one["confidence_interval"] is not None]
+    inside = [budget for budget in budgets if value_at(certificate, budget) is not None]
+    beyond = [exact(budget) for budget in budgets if budget not in inside]
+    if not beyond:
+        return Comparison(inside, "")
+    radius = f"beyond its last radius {exact(certificate['radii'][-1])}"
+    return Comparison(inside, f"budgets {radius}: {', '.join(beyond)}" if inside else f"all budgets lie {radius}")
+
+
 def violations(attack: dict[str, Any], certificate: dict[str, Any]) -> list[Violation]:
     """
     :param attack: A comparable attack, see :func:`incomparable`
@@ -37,12 +64,11 @@ def violations(attack: dict[str, Any], certificate: dict[str, Any]) -> list[Viol
     :return: where the whole confidence interval of the mean return lies below the certified return; none if there are fewer
         than :data:`MIN_EPISODES` episodes
     """
-    if attack["n_episodes"] < MIN_EPISODES:
-        return []
+    budgets = comparison(attack, certificate).budgets
     return [
         Violation(one["budget"], one["mean_return"], one["confidence_interval"][1], certified)
         for one in attack["budgets"]
-        if one["confidence_interval"] is not None
+        if one["budget"] in budgets
         and (certified := value_at(certificate, one["budget"])) is not None
         and one["confidence_interval"][1] < certified
     ]

@@ -1,5 +1,7 @@
 """How well a mean return is known."""
 
+import math
+
 import numpy as np
 from scipy import stats
 
@@ -9,6 +11,16 @@ METHOD = "bootstrap BCa, 9999 resamples"
 
 _N_RESAMPLES = 9999
 _RESAMPLED_AT_ONCE = 1_000_000
+
+
+def mean_return(returns: np.ndarray) -> float:
+    """
+    :param returns: Returns of episodes, shape (n,), n >= 1
+    :return: their mean, never beyond them by rounding, so that it is the return itself where all are the same
+    """
+    lowest, highest = float(returns.min()), float(returns.max())
+    unit = max(abs(lowest), abs(highest)) or 1.0  # so that the sum does not overflow
+    return min(max(unit * (math.fsum(returns / unit) / returns.size), lowest), highest)
 
 
 def mean_interval(returns: np.ndarray) -> tuple[float, float] | None:
@@ -24,10 +36,15 @@ def mean_interval(returns: np.ndarray) -> tuple[float, float] | None:
     """
     if returns.size < 2:
         return None
-    if np.ptp(returns) == 0:
-        return float(returns.mean()), float(returns.mean())
+    lowest, highest = float(returns.min()), float(returns.max())
+    if lowest == highest:
+        return lowest, lowest
+    # The interval does not depend on unit and origin, but its sums of cubes overflow, or lose their digits, in some
+    largest = max(abs(lowest), abs(highest))
+    origin = lowest / largest
+    unit = highest / largest - origin
     interval = stats.bootstrap(
-        (returns,),
+        ((returns / largest - origin) / unit,),
         np.mean,
         n_resamples=_N_RESAMPLES,
         batch=max(1, _RESAMPLED_AT_ONCE // returns.size),
@@ -35,4 +52,5 @@ def mean_interval(returns: np.ndarray) -> tuple[float, float] | None:
         method="BCa",
         random_state=np.random.default_rng(0),
     ).confidence_interval
-    return float(interval.low), float(interval.high)
+    low, high = ((float(end) * unit + origin) * largest for end in (interval.low, interval.high))
+    return max(low, lowest), min(high, highest)

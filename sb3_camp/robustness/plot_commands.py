@@ -11,7 +11,7 @@ import numpy as np
 from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, read_certificate, value_at, write_picture
 from sb3_camp.certification.shown import floor_decimals, quotient
 from sb3_camp.errors import InputError
-from sb3_camp.robustness.consistency import MIN_EPISODES, check_agreement, incomparable
+from sb3_camp.robustness.consistency import check_agreement, comparison, incomparable
 from sb3_camp.robustness.figures import attack_figure, check_attacks, default_labels, differing_settings
 from sb3_camp.robustness.results import read_attack
 
@@ -129,9 +129,14 @@ def plot_both(args: argparse.Namespace) -> None:
         print(f"Left out: {text}")
     _print_table(contents, args.labels, args.pixels, certificate)
     print(f"Written: {args.output}")
+    comparisons = [comparison(attack, certificate) for attack in contents]
+    for attack, compared in zip(attacks, comparisons, strict=True):
+        if compared.left_out:
+            print(f"Not compared: {attack.file}: {compared.left_out}")
     check_agreement([(str(attack.file), attack.content) for attack in attacks], certificate)
-    if any(attack["n_episodes"] >= MIN_EPISODES for attack in contents):
-        print("No attack contradicts the certificate")
+    if any(compared.budgets for compared in comparisons):
+        some_left_out = any(compared.left_out for compared in comparisons)
+        print("No attack contradicts the certificate" + (" where they were compared" if some_left_out else ""))
 
 
 def _attack_files(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import numpy as np
 from sb3_camp.certification.certificate import is_number, replace_file, save_figure
 from sb3_camp.errors import InputError
 from sb3_camp.robustness.figures import attack_figure
-from sb3_camp.robustness.intervals import CONFIDENCE, METHOD, mean_interval
+from sb3_camp.robustness.intervals import CONFIDENCE, METHOD, mean_interval, mean_return
 
 if TYPE_CHECKING:
     from sb3_camp.robustness.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
@@ -52,7 +52,7 @@ def _summary(budget: float, part: "AttackedEpisodes") -> dict[str, Any]:
     interval = mean_interval(returns)
     return {
         "budget": budget,
-        "mean_return": float(returns.mean()),
+        "mean_return": mean_return(returns),
         "confidence_interval": None if interval is None else list(interval),
         "mean_steps": float(part.episodes.lengths.mean()),
         "mean_flips": float(part.flips.mean()),

@@ -1,7 +1,7 @@
 """An adversary between an environment and the policy that acts in it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -11,6 +11,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
+from sb3_camp.attacks.rows import whole_steps
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 from sb3_camp.wrappers.adversary import Adversary, AttackedFrame, AttackRequest
@@ -83,8 +84,8 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
     :param device: Device that the attack is computed on, "auto" for a GPU if there is one. Worker processes of
         ``SubprocVecEnv`` cannot use a GPU.
     :param key: Entry of a Dict observation to attack, if it has several float or image Boxes
-    :raises InputError: (a ValueError) if an argument is out of its range, if the model cannot be read, or if it does not fit
-        the environment
+    :raises InputError: (a ValueError) if an argument is out of its range, if the model cannot be read, if it does not fit the
+        environment, or if the environment has an adversary already
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         device: th.device | str = "cpu",
         key: str | None = None,
     ) -> None:
+        _check_only_adversary(env)
         self._budget = EpisodeBudget(budget)
         settings = dict(attack_kwargs or {})
         _check_stack(n_stack, stack_padding)
@@ -107,6 +109,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             raise InputError("AdversarialObservationWrapper: n_stack > 1 is not supported for Dict observations.")
         settings.setdefault("step_size", _step_size(attack, self._budget.total, given))
         self.adversary = Adversary(model, attack, settings, device)
+        check_steps(attack, self._budget.total, settings, given)
         policy = self.adversary.policy
         observed = observed_entry(policy.observation_space, env.observation_space, self.key)
         self.layout = FrameLayout.between(given, observed, n_stack)
@@ -138,11 +141,18 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         self._is_started = False
         self._flips = self._steps = 0
         self._closed: list[AttackedEpisode] = []
+        self.n_sent = 0
+        """How many observations it has sent on, perturbed or not"""
 
     @property
     def budget(self) -> float:
         """l2 norm that all perturbations of an episode may have together."""
         return self._budget.total
+
+    @property
+    def sent(self) -> np.ndarray:
+        """The frames that the policy sees, but for what is outside: as they were sent, shape (n_stack, \\*frame_shape)."""
+        return self._history.frames
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         n_before = self._real_resets.count if self._real_resets else 0
@@ -196,6 +206,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         self._budget.spend(attacked.norm)
         self._flips += attacked.flipped
         part = self._history.receive(attacked.frame)
+        self.n_sent += 1
         info = {
             **info,
             "perturbation_norm": attacked.norm,
@@ -237,11 +248,35 @@ def _counter_of_real_resets(env: gym.Env) -> _ResetCounter | None:
     return counter
 
 
+def _check_only_adversary(env: gym.Env) -> None:
+    """Each adversary has its own budget, so that together they would spend more than any of them."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, AdversarialObservationWrapper):
+            raise InputError(
+                "AdversarialObservationWrapper: the environment has an adversary already, and their budgets would add up: use "
+                "one, with the budget that both may have together."
+            )
+        env = env.env
+
+
 def _check_stack(n_stack: int, stack_padding: str) -> None:
     if isinstance(n_stack, bool) or not isinstance(n_stack, Integral) or n_stack < 1:
         raise InputError(f"AdversarialObservationWrapper: n_stack must be an integer >= 1, not {n_stack!r}.")
     if stack_padding not in ("reset", "zero"):
         raise InputError(f"AdversarialObservationWrapper: stack_padding must be 'reset' or 'zero', not {stack_padding!r}.")
+
+
+def check_steps(attack: str, budget: float, settings: Mapping[str, Any], space: spaces.Box) -> None:
+    """
+    :param attack: Name of the attack
+    :param budget: l2 norm for an episode
+    :param settings: Arguments of the attack
+    :param space: Space of the attacked frames
+    :raises InputError: if it may take more steps for one observation than an attack is allowed
+    """
+    if attack != "fgsm":
+        step_size = settings.get("step_size", _step_size(attack, budget, space))
+        whole_steps(th.tensor([budget], dtype=th.float64), step_size, settings.get("multiplier", 2.0))
 
 
 def _step_size(attack: str, budget: float, space: spaces.Box) -> float:

@@ -32,7 +32,7 @@ class BatchedAttackVecEnv(DummyVecEnv):
     def __init__(self, env_fns: list[Callable[[], gym.Env]]) -> None:
         super().__init__(env_fns)
         self._hub: greenlet | None = None
-        wrappers = [wrapper for i, env in enumerate(self.envs) for wrapper in _adversaries(env, i)]
+        wrappers = [_adversary(env, i) for i, env in enumerate(self.envs)]
         self._first = wrappers[0]
         for wrapper in wrappers:
             _check_alike(self._first, wrapper)
@@ -90,15 +90,12 @@ class BatchedAttackVecEnv(DummyVecEnv):
         return self._first.adversary.perturb(requests, self._first.layout, self._first.key)
 
 
-def _adversaries(env: gym.Env, i: int) -> list[AdversarialObservationWrapper]:
-    found = []
+def _adversary(env: gym.Env, i: int) -> AdversarialObservationWrapper:
     while isinstance(env, gym.Wrapper):
         if isinstance(env, AdversarialObservationWrapper):
-            found.append(env)
+            return env  # the only one, or it would not have been built
         env = env.env
-    if not found:
-        raise InputError(f"BatchedAttackVecEnv: environment {i} has no AdversarialObservationWrapper: use DummyVecEnv.")
-    return found
+    raise InputError(f"BatchedAttackVecEnv: environment {i} has no AdversarialObservationWrapper: use DummyVecEnv.")
 
 
 def _check_alike(one: AdversarialObservationWrapper, other: AdversarialObservationWrapper) -> None:
