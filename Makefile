@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test test-all lint type format benchmark
+.PHONY: quickstart test test-all postgresql lint type format benchmark
 
 quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
@@ -17,8 +17,14 @@ test: lint type
 	$(BIN)/python -m pytest -x -q
 
 # The tests marked as slow too
-test-all: lint type
+test-all: lint type postgresql
 	$(BIN)/python -m pytest -x -q -m ""
+
+# The server for the test of several workers: Debian's package
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq postgresql; } \
+	|| echo "No PostgreSQL server, and not the rights or no apt-get to install one: its test will be skipped"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -12,15 +12,17 @@ from sb3_camp.tasks import register_tasks
 
 if TYPE_CHECKING:
     from sb3_camp.camp_dqn import CAMPDQN
+    from sb3_camp.tuning import CertifiedReturnCallback
     from sb3_camp.wrappers import AdversarialObservationWrapper, NoisyObservationWrapper
 
 __version__ = "0.1.0"
 
-__all__ = ["CAMPDQN", "AdversarialObservationWrapper", "NoisyObservationWrapper", "__version__"]
+__all__ = ["CAMPDQN", "AdversarialObservationWrapper", "CertifiedReturnCallback", "NoisyObservationWrapper", "__version__"]
 
 _HOME_OF = {
     "CAMPDQN": "sb3_camp.camp_dqn",
     "AdversarialObservationWrapper": "sb3_camp.wrappers",
+    "CertifiedReturnCallback": "sb3_camp.tuning",
     "NoisyObservationWrapper": "sb3_camp.wrappers",
 }
 

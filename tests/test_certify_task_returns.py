@@ -16,7 +16,8 @@ from sb3_camp.tasks.returns import lowest_return
 
 def evaluated(tmp_path: Path, returns: np.ndarray, env_id: str, env_kwargs: dict[str, Any], min_reward: float = 0.0) -> Path:
     path = tmp_path / "evaluations.npz"
-    write_evaluation(path, returns, np.full(returns.size, 30), env_id=env_id, env_kwargs=json.dumps(env_kwargs), min_reward=min_reward, sigma=12.75)
+    changes = dict(env_id=env_id, env_kwargs=json.dumps(env_kwargs), min_reward=min_reward, sigma=12.75)
+    write_evaluation(path, returns, np.full(returns.size, 30), **changes)
     return path
 
 

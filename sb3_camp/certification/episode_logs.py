@@ -29,6 +29,7 @@ from sb3_camp.zoo.run_folder import noise_clean_keys
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
+SELECTION_FORMAT = "sb3_camp-selection-1"
 
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
@@ -227,8 +228,7 @@ def read_evaluations(path: Path) -> EpisodeLog:
     for key, value in data.items():
         if not isinstance(value, np.ndarray):  # a member that is not called *.npy, as it is
             raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {reprlib.repr(key)} is none")
-    if str(data.get("format")) == PARTIAL_EVALUATION_FORMAT:
-        raise InputError(f"{path}: an interrupted evaluation: finish it with python -m sb3_camp.evaluate --resume")
+    _refuse_unfit(path, str(data.get("format")))
     for key, kinds in (("timesteps", "iu"), ("results", "iuf"), ("ep_lengths", "iu")):
         if key not in data:
             raise InputError(f"{path}: no array {key}: not the log of an evaluation")
@@ -253,6 +253,17 @@ def read_evaluations(path: Path) -> EpisodeLog:
     about = _evaluation_record(path, data, len(returns)) if "format" in data else {}
     timesteps = int(data["timesteps"][0])
     return EpisodeLog(path, hashlib.sha256(content).hexdigest(), returns, lengths, timesteps=timesteps, **about)
+
+
+def _refuse_unfit(path: Path, log_format: str) -> None:
+    """The logs of this package whose episodes are no evaluation of one policy."""
+    if log_format == PARTIAL_EVALUATION_FORMAT:
+        raise InputError(f"{path}: an interrupted evaluation: finish it with python -m sb3_camp.evaluate --resume")
+    if log_format == SELECTION_FORMAT:
+        raise InputError(
+            f"{path}: these episodes selected the checkpoint, which looks better on them than it is: evaluate it afresh with "
+            "python -m sb3_camp.evaluate --model .../best_certified_model.zip"
+        )
 
 
 def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int) -> dict[str, Any]:

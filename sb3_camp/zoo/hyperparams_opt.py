@@ -9,7 +9,10 @@ from typing import Any, cast
 
 import optuna
 
-_EXPLORATION = "exploration_"
+N_STEP_ALGOS = ("gaussian_dqn", "noisynet_dqn")
+"""Algorithms whose n-step returns are SB3's, which has none for Dict observations: there ``n_steps`` is not sampled."""
+
+_NO_EXPLORATION = {"exploration_fraction": 0.0, "exploration_final_eps": 0.0}
 
 
 def sample_gaussian_dqn_params(
@@ -18,8 +21,7 @@ def sample_gaussian_dqn_params(
     """
     Sampler for DQN hyperparams, n-step returns included.
 
-    SB3 has no n-step returns for Dict observations: tune such an env with the zoo's ``dqn`` instead. With HER, where they
-    would be ignored, ``n_steps`` is not sampled.
+    ``n_steps`` is not sampled with HER, which would ignore it.
 
     :param trial: Optuna trial
     :param n_actions: number of dimensions of a continuous action space (unused)
@@ -59,19 +61,28 @@ def sample_noisynet_dqn_params(
     :param additional_args: the zoo's remarks on the replay buffer
     :return: arguments for the constructor of the model
     """
-    without_exploration = cast(optuna.Trial, _WithoutExploration(trial))
+    without_exploration = cast(optuna.Trial, Unsampled(trial, _NO_EXPLORATION))
     hyperparams = sample_gaussian_dqn_params(without_exploration, n_actions, n_envs, additional_args)
-    return {name: value for name, value in hyperparams.items() if not name.startswith(_EXPLORATION)}
+    return {name: value for name, value in hyperparams.items() if name not in _NO_EXPLORATION}
 
 
-class _WithoutExploration:
-    """A trial that samples no parameter of the exploration, so that none stands in the study, where it would mislead."""
+class Unsampled:
+    """
+    A trial that samples some parameters no more, so that they do not stand in the study, where they would mislead.
 
-    def __init__(self, trial: optuna.Trial) -> None:
+    :param trial: Optuna trial
+    :param values: what these parameters are instead
+    """
+
+    def __init__(self, trial: optuna.Trial, values: dict[str, Any]) -> None:
         self._trial = trial
+        self._values = values
 
     def suggest_float(self, name: str, *args: Any, **kwargs: Any) -> float:
-        return 0.0 if name.startswith(_EXPLORATION) else self._trial.suggest_float(name, *args, **kwargs)
+        return self._values[name] if name in self._values else self._trial.suggest_float(name, *args, **kwargs)
+
+    def suggest_int(self, name: str, *args: Any, **kwargs: Any) -> int:
+        return self._values[name] if name in self._values else self._trial.suggest_int(name, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trial, name)

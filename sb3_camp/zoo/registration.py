@@ -109,8 +109,20 @@ def hyperparams_folder() -> Path:
     return inside if inside.is_dir() else package.parent / "hyperparams"
 
 
+def extend_exp_manager(zoo_exp_manager: ModuleType) -> None:
+    """
+    Let the zoo's ``ExperimentManager`` find the yml files of this package, and tune for the certified return on demand.
+
+    :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
+    """
+    from sb3_camp.tuning.zoo_manager import extend_manager
+
+    add_default_hyperparams(zoo_exp_manager)
+    extend_manager(zoo_exp_manager)
+
+
 EXTENSIONS = {
     "rl_zoo3.utils": add_algorithms,
     "rl_zoo3.hyperparams_opt": add_samplers,
-    "rl_zoo3.exp_manager": add_default_hyperparams,
+    "rl_zoo3.exp_manager": extend_exp_manager,
 }

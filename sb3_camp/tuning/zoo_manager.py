@@ -1,0 +1,221 @@
+"""
+What the zoo's ``ExperimentManager`` learns: to tell callbacks of its environments, and to maximise the certified return.
+
+A :class:`sb3_camp.tuning.CertifiedReturnCallback` in the hyper-parameter ``callback`` is what asks for it with ``-optimize``:
+it stands in the yml or in ``-params`` of the stock command, is kept in the ``config.yml`` of a run, and the training of the
+best trial is evaluated by the same entry. Without it, the zoo's search is what it was.
+"""
+
+import contextlib
+import copy
+import functools
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import optuna
+from gymnasium import spaces
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_camp.errors import InputError
+from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
+from sb3_camp.zoo.hyperparams_opt import N_STEP_ALGOS, Unsampled
+from sb3_camp.zoo.run_folder import NOISE_WRAPPER, is_smoothing_noise, wrapper_entries
+
+if TYPE_CHECKING:
+    from sb3_camp.evaluation import EvaluationEnv
+
+WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
+SIGMA = "sigma"
+_NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
+
+
+def extend_manager(zoo_exp_manager: ModuleType) -> None:
+    """
+    :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
+    """
+    from rl_zoo3.callbacks import TrialEvalCallback
+
+    from sb3_camp.tuning.trial_callback import CertifiedTrialEvalCallback
+
+    if zoo_exp_manager.TrialEvalCallback is TrialEvalCallback:
+        zoo_exp_manager.TrialEvalCallback = CertifiedTrialEvalCallback  # type: ignore[attr-defined]
+    manager = zoo_exp_manager.ExperimentManager
+    for name, extended in _EXTENDED.items():
+        zoo_method = getattr(manager, name)
+        if not hasattr(zoo_method, "sb3_camp_extended"):
+            setattr(manager, name, _extend(zoo_method, extended))
+
+
+def _extend(zoo_method: Callable[..., Any], extended: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(zoo_method)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return extended(functools.partial(zoo_method, self), self, *args, **kwargs)
+
+    method.sb3_camp_extended = True  # type: ignore[attr-defined]
+    return method
+
+
+def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
+    hyperparams, saved_hyperparams = zoo_method()
+    if manager.trial_id is None or not (manager.storage and manager.study_name):
+        return hyperparams, saved_hyperparams
+    for settings in (hyperparams, saved_hyperparams):
+        if manager.trial_id == 0:  # which the zoo takes for none
+            settings.update(manager.load_trial(manager.storage, manager.study_name, 0))
+            settings.update(manager.custom_hyperparams or {})
+        if SIGMA in settings:
+            settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
+    return hyperparams, saved_hyperparams
+
+
+def _preprocess_hyperparams(zoo_method: Callable[..., Any], manager: Any, hyperparams: dict[str, Any]) -> Any:
+    manager.sb3_camp_wrappers = {key: hyperparams[key] for key in WRAPPER_KEYS if hyperparams.get(key)}
+    processed = zoo_method(hyperparams)
+    manager.sb3_camp_objective = None
+    if manager.optimize_hyperparameters:
+        manager.specified_callbacks, manager.sb3_camp_objective = _without_certified(manager.specified_callbacks)
+    return processed
+
+
+def _create_envs(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> VecEnv:
+    env = zoo_method(*args, **kwargs)
+    manager.sb3_camp_observation_space = env.observation_space
+    folder = None if manager.optimize_hyperparameters else Path(manager.save_path)
+    environment = functools.partial(_evaluation_env, manager)
+    tell_zoo_run(env, ZooRun(environment, folder, getattr(manager, "sb3_camp_objective", None)))
+    return env
+
+
+def _evaluation_env(manager: Any) -> "EvaluationEnv":
+    from sb3_camp.evaluation import EvaluationEnv
+
+    env_kwargs = getattr(manager, "_eval_env_kwargs_args", None) or manager.env_kwargs
+    return EvaluationEnv(manager.env_name.gym_id, copy.deepcopy(env_kwargs), copy.deepcopy(manager.sb3_camp_wrappers))
+
+
+def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial) -> float:
+    zoo_objective = zoo_method.func  # type: ignore[attr-defined]
+    has_dict = isinstance(getattr(manager, "sb3_camp_observation_space", None), spaces.Dict)
+    seen: Any = Unsampled(trial, {"n_steps": 1}) if has_dict and manager.algo in N_STEP_ALGOS else trial
+    objective = getattr(manager, "sb3_camp_objective", None)
+    if objective is None:
+        return zoo_objective(manager, seen)
+    with _attendance(manager, trial) as attendance:
+        if attendance is not None and attendance.is_surplus():
+            print(f"Trial {trial.number} is one too many: another worker has begun the last one")
+            return math.nan  # by which the trial fails, and does not count
+        sigma_range = objective.get("sigma_range")
+        if sigma_range is not None:  # threads of --n-jobs share the manager
+            manager = _with_noise(copy.copy(manager), trial.suggest_float(SIGMA, *sigma_range, log=True))
+        return zoo_objective(manager, seen)
+
+
+def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) -> None:
+    from sb3_camp.tuning.workers import Attendance, check_objective, open_study
+
+    objective = getattr(manager, "sb3_camp_objective", None)
+    if manager.storage and manager.study_name:
+        if objective is not None and manager.storage.endswith(".log"):
+            # Optuna's lock of a relative path in a sub-folder, if a killed worker leaves it behind, is never broken
+            manager.storage = os.path.abspath(manager.storage)
+        study = open_study(manager.storage, manager.study_name, create=objective is not None)
+        if study is not None:
+            check_objective(study, None if objective is None else _described(objective))
+        if objective is not None:
+            assert study is not None
+            manager.sb3_camp_last_beats = {}
+            with Attendance(study, None, manager.max_total_trials, manager.sb3_camp_last_beats):
+                pass  # it ends when the dead trials are counted no more
+    zoo_method()
+
+
+_EXTENDED: dict[str, Callable[..., Any]] = {
+    "read_hyperparameters": _read_hyperparameters,
+    "_preprocess_hyperparams": _preprocess_hyperparams,
+    "create_envs": _create_envs,
+    "objective": _objective,
+    "hyperparameters_optimization": _hyperparameters_optimization,
+}
+
+
+def _attendance(manager: Any, trial: optuna.Trial) -> Any:
+    from sb3_camp.tuning.workers import Attendance
+
+    if manager.storage is None:
+        return contextlib.nullcontext()
+    last_beats = manager.__dict__.setdefault("sb3_camp_last_beats", {})  # of all trials of this worker
+    return Attendance(trial.study, trial, manager.max_total_trials, last_beats)
+
+
+def _without_certified(callbacks: Any) -> tuple[list[Any], dict[str, Any] | None]:
+    """The entries of ``callback`` but the :class:`CertifiedReturnCallback`, and its arguments, None without one."""
+    from rl_zoo3.utils import get_class_by_name
+
+    from sb3_camp.tuning.callback import CertifiedReturnCallback
+
+    others, found = [], []
+    for entry in callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]:
+        if isinstance(entry, CertifiedReturnCallback):
+            raise InputError("callback: -optimize needs the name of CertifiedReturnCallback and its arguments, not an object")
+        name, arguments = next(iter(entry.items())) if isinstance(entry, dict) else (entry, {})
+        kind = get_class_by_name(name) if isinstance(name, str) else None
+        if isinstance(kind, type) and issubclass(kind, CertifiedReturnCallback):
+            found.append(dict(arguments or {}))
+        else:
+            others.append(entry)
+    if len(found) > 1:
+        raise InputError("callback: -optimize maximises one objective: leave one CertifiedReturnCallback")
+    return others, found[0] if found else None
+
+
+def _described(objective: dict[str, Any]) -> dict[str, Any]:
+    """All that decides the values of a study."""
+    from sb3_camp.tuning.callback import CertifiedReturnCallback
+
+    callback = CertifiedReturnCallback(**objective)
+    return {
+        **callback.criterion.description(),
+        "n_eval_episodes": callback.n_eval_episodes,
+        "deterministic": callback.deterministic,
+    }
+
+
+def _takes_sigma(env_id: str) -> bool:
+    return SIGMA in gym.spec(env_id).kwargs
+
+
+def _with_sigma(manager: Any, settings: Mapping[str, Any], sigma: float) -> dict[str, Any]:
+    """The hyper-parameters that change for another noise, the place of which is the task's or in ``env_wrapper``."""
+    if _takes_sigma(manager.env_name.gym_id):
+        if manager.env_kwargs and SIGMA not in manager.env_kwargs:
+            raise InputError(f"--env-kwargs replaces the sigma of the trial: add sigma:{sigma!r} to it")
+        return {"env_kwargs": {**(settings.get("env_kwargs") or {}), SIGMA: sigma, **manager.env_kwargs}}
+    return {"env_wrapper": _noisy_wrappers(settings.get("env_wrapper"), sigma)}
+
+
+def _noisy_wrappers(env_wrapper: Any, sigma: float) -> list[Any]:
+    entries = wrapper_entries({"env_wrapper": env_wrapper}, Path("env_wrapper"))
+    noisy: list[Any] = [
+        {name: {**(kwargs or {}), SIGMA: sigma}} if is_smoothing_noise(name) else {name: kwargs} for name, kwargs in entries
+    ]
+    return noisy if any(is_smoothing_noise(name) for name, _ in entries) else [*noisy, {_NOISE: {SIGMA: sigma}}]
+
+
+def _with_noise(manager: Any, sigma: float) -> Any:
+    """A copy of the manager, changed so that its environments have another noise."""
+    from rl_zoo3.utils import get_wrapper_class
+
+    if _takes_sigma(manager.env_name.gym_id):
+        for name in ("env_kwargs", "eval_env_kwargs", "_eval_env_kwargs_args"):
+            if getattr(manager, name, None) is not None:
+                setattr(manager, name, {**getattr(manager, name), SIGMA: sigma})
+    else:
+        wrappers = {"env_wrapper": _noisy_wrappers(manager.sb3_camp_wrappers.get("env_wrapper"), sigma)}
+        manager.sb3_camp_wrappers = {**manager.sb3_camp_wrappers, **wrappers}
+        manager.env_wrapper = get_wrapper_class(copy.deepcopy(wrappers))
+    return manager
