@@ -6,6 +6,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# The networks of the tests are small: one thread each, and one file of tests per core
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -q -n logical --maxprocesses 8 --dist loadfile
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .PHONY: quickstart test test-all postgresql lint type format benchmark
@@ -14,11 +16,11 @@ quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
 
 test: lint type
-	$(BIN)/python -m pytest -x -q
+	$(PYTEST)
 
 # The tests marked as slow too
 test-all: lint type postgresql
-	$(BIN)/python -m pytest -x -q -m ""
+	$(PYTEST) -m ""
 
 # The server for the test of several workers: Debian's package
 postgresql:
