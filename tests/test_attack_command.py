@@ -2,10 +2,6 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import gymnasium as gym
 import numpy as np
@@ -25,8 +21,8 @@ from attack_agents import (
     write_certificate,
 )
 from attacked_envs import RandomFrames, balancing_dqn, image_space
+from interrupted import run_interrupted
 from stable_baselines3 import DQN, PPO
-from test_evaluate_command import environment
 from test_evaluate_command import read as read_npz
 from test_evaluate_command import run as run_module
 from test_run_folder import make_run, noise
@@ -176,23 +172,11 @@ def test_entry_of_a_dict_is_attacked_and_clean_ones_are_recorded(tmp_path, capsy
 
 def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     arguments = ("--model", agent, "-n", 52, "--n-envs", 2, "--sigma", 1.5, "--multiplier", 0.1, "--budget", 0, 0.2, "-o")
-    code = "import sys, attack_agents; sys.exit(attack_agents.main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, "--algo", "dqn", "--env", POLE, "--device", "cpu", *map(str, arguments)]
-    paths = os.pathsep.join([os.path.dirname(__file__), environment()["PYTHONPATH"]])
-    process = subprocess.Popen(
-        [*command, str(tmp_path / "a")], env={**environment(), "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True
-    )
-    partial = tmp_path / "a" / "attack.partial.npz"
-    deadline = time.monotonic() + 60
+    command = ["--algo", "dqn", "--env", POLE, "--device", "cpu", *arguments, tmp_path / "a"]
     # the third of four chunks is the first with an adversary
-    while process.poll() is None and time.monotonic() < deadline:
-        if partial.exists() and read_npz(partial)["n_chunks"] >= 3:
-            break
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    process = run_interrupted("sb3_camp.attack", "write_partial_attack", 3, command, imported="attack_agents")
     assert process.returncode == 130
-    assert stderr.strip() == "attack: interrupted: the same command with --resume continues"
+    assert process.stderr.strip() == "attack: interrupted: the same command with --resume continues"
     assert os.listdir(tmp_path / "a") == ["attack.partial.npz"]
 
     assert attack(*arguments, tmp_path / "a", "--resume", "--attack", "apgd") == 2
@@ -208,17 +192,10 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
 
 
 def test_interruption_before_anything_is_kept_says_so(agent, tmp_path):
-    code = "import sys, attack_agents; sys.exit(attack_agents.main(sys.argv[1:]))"
-    arguments = ("--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a")
-    command = [sys.executable, "-c", code, "--algo", "dqn", "--env", POLE, "--device", "cpu", *map(str, arguments)]
-    paths = os.pathsep.join([os.path.dirname(__file__), environment()["PYTHONPATH"]])
-    process = subprocess.Popen(command, env={**environment(), "PYTHONPATH": paths}, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline and not (tmp_path / "a").exists():
-        time.sleep(0.01)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    command = ["--algo", "dqn", "--env", POLE, "--device", "cpu"]
+    command += ["--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a"]
+    process = run_interrupted("sb3_camp.attack", "_play", 0, command, imported="attack_agents")
+    stderr = process.stderr
     assert process.returncode == 130 and os.listdir(tmp_path / "a") == []
     assert stderr.startswith("attack: interrupted: nothing is kept, as the first 1600 episodes were not finished")
     assert stderr.count("\n") == 1 and "--resume" not in stderr

@@ -1,15 +1,14 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
+from interrupted import run_interrupted
 from stable_baselines3 import DQN
 
 import sb3_camp
@@ -217,19 +216,11 @@ def test_old_evaluation_is_kept_with_resume_and_replaced_aloud_without(dqn_file,
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(dqn_file, tmp_path, capsys):
-    arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 1200, "--n-envs", 3, "-o")
-    command = [sys.executable, "-m", "sb3_camp.evaluate", "--algo", "dqn", "--env", "CartPole-v1", "--device", "cpu"]
-    process = subprocess.Popen(
-        [*command, *map(str, arguments), str(tmp_path / "a")], env=environment(), stderr=subprocess.PIPE, text=True
-    )
-    partial = tmp_path / "a" / "evaluations.partial.npz"
-    deadline = time.monotonic() + 60
-    while not partial.exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 300, "--n-envs", 3, "-o")
+    command = ["--algo", "dqn", "--env", "CartPole-v1", "--device", "cpu", *arguments, tmp_path / "a"]
+    process = run_interrupted("sb3_camp.evaluate", "write_partial", 2, command)
     assert process.returncode == 130
-    assert stderr.strip() == "evaluate: interrupted: the same command with --resume continues"
+    assert process.stderr.strip() == "evaluate: interrupted: the same command with --resume continues"
     assert os.listdir(tmp_path / "a") == ["evaluations.partial.npz"]
 
     assert evaluate(*arguments, tmp_path / "a", "--resume", "--seed", 1) == 2
