@@ -11,6 +11,7 @@ import sb3_camp
 _CODE = """
 import importlib, os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
 imported, name, function, count, *arguments = sys.argv[1:]
 importlib.import_module(imported)
 module = importlib.import_module(name)
