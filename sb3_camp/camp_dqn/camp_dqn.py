@@ -15,16 +15,31 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, ReplayBufferSamples, RolloutReturn, Schedule
+from stable_baselines3.common.type_aliases import (
+    GymEnv,
+    MaybeCallback,
+    PyTorchObs,
+    ReplayBufferSamples,
+    RolloutReturn,
+    Schedule,
+)
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule, get_parameters_by_name, polyak_update
 from stable_baselines3.dqn import DQN
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
 from sb3_camp.action_scores import action_scores
+from sb3_camp.camp_dqn.clean_observations import CleanObservations
 from sb3_camp.camp_dqn.frozen_reference import check_same_spaces
 from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
-from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer, AlternatingSampling
+from sb3_camp.camp_dqn.replay_buffers import (
+    Actor,
+    AlternatingDictReplayBuffer,
+    AlternatingReplayBuffer,
+    AlternatingSampling,
+    CleanReplayBuffer,
+    CleanReplayBufferSamples,
+)
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import PolicyRecipe, frozen_agent
 
@@ -52,6 +67,10 @@ def _fuse(optimizer: th.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             if group["fused"] is None and group["foreach"] is None:
                 group["fused"] = True
+
+
+def _seen_by_reference(batch: ReplayBufferSamples) -> PyTorchObs:
+    return batch.clean_observations if isinstance(batch, CleanReplayBufferSamples) else batch.observations
 
 
 SelfCAMPDQN = TypeVar("SelfCAMPDQN", bound="CAMPDQN")
@@ -110,6 +129,10 @@ class CAMPDQN(DQN):
         model or the path of a checkpoint, DQN or any algorithm with discrete actions that
         :func:`~sb3_camp.action_scores.action_scores` knows. It is frozen, only the primary acts, and all transitions are its
         own. If it is a DQN of the same architecture, the primary starts from its weights. The saved model contains it.
+    :param clean_reference: The reference sees the observations without noise while it learns (the env needs a
+        :class:`~sb3_camp.wrappers.NoisyObservationWrapper` around vectors), and learns the values of the primary, which sees
+        the noisy ones as ever: only the primary acts, both learn from all its steps, and the temporal differences bootstrap
+        from the primary's greedy action. Not in the paper. Frame stacks are not followed: it sees the newest observation.
     :param stats_window_size: Window size for the rollout logging
     :param tensorboard_log: the log location for tensorboard (if None, no logging)
     :param policy_kwargs: additional arguments to be passed to the policy (and to the reference's) on creation
@@ -151,6 +174,7 @@ class CAMPDQN(DQN):
         imitation: Imitation = "soft",
         replay: Literal["split", "shared"] = "split",
         reference: str | os.PathLike[str] | BaseAlgorithm | None = None,
+        clean_reference: bool = False,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -164,7 +188,10 @@ class CAMPDQN(DQN):
         self.imitation = imitation
         self.replay = replay
         self.reference = reference
+        self.clean_reference = clean_reference
         self.frozen_reference: PolicyRecipe | None = None
+        self.clean_observation_space: spaces.Box | None = None
+        self._clean_observations: CleanObservations | None = None
         super().__init__(
             policy,
             env,
@@ -201,6 +228,8 @@ class CAMPDQN(DQN):
             self.camp_lambda = _linear_schedule(self.camp_lambda)
         self._check_options()
         self.camp_lambda_schedule = FloatSchedule(cast(Schedule | float, self.camp_lambda))
+        if self.clean_reference:
+            self._setup_clean_observations()
         self._setup_replay_buffer()
         # For more than one step, super() would expect a buffer of its own
         n_steps, self.n_steps = self.n_steps, 1
@@ -222,20 +251,33 @@ class CAMPDQN(DQN):
         for name, choices in (("imitation", ("soft", "hard")), ("replay", ("split", "shared"))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}.")
+        if self.clean_reference and self.reference is not None:
+            raise InputError("clean_reference is for a reference that learns: it cannot be combined with a trained reference.")
+
+    def _setup_clean_observations(self) -> None:
+        if self.env is not None:
+            self._clean_observations = CleanObservations(self.env)
+            self.clean_observation_space = self._clean_observations.space
 
     def _setup_replay_buffer(self) -> None:
         is_dict = isinstance(self.observation_space, spaces.Dict)
         default_class = AlternatingDictReplayBuffer if is_dict else AlternatingReplayBuffer
+        if self.clean_reference:
+            default_class = CleanReplayBuffer
         buffer_class: type[ReplayBuffer] = self.replay_buffer_class or default_class
         if not issubclass(buffer_class, AlternatingSampling):
             raise InputError(
                 f"CAMPDQN cannot use {buffer_class.__name__}, as its buffer must tell apart the steps of its two networks: "
                 "leave out replay_buffer_class (hindsight relabelling and files of other algorithms are not supported)."
             )
+        if self.clean_reference and not issubclass(buffer_class, CleanReplayBuffer):
+            raise InputError(f"clean_reference needs a CleanReplayBuffer or a subclass, not {buffer_class.__name__}.")
         if is_dict and self.optimize_memory_usage:
             raise InputError("optimize_memory_usage is not supported for Dict observations.")
         if self.replay_buffer is None:
             kwargs = {"n_steps": self.n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
+            if self.clean_reference:
+                kwargs["clean_observation_space"] = self.clean_observation_space
             self.replay_buffer = buffer_class(  # type: ignore[assignment]
                 self.buffer_size,
                 self.observation_space,
@@ -268,7 +310,10 @@ class CAMPDQN(DQN):
             self._start_from_reference()
         else:
             self.reference_policy = self.policy_class(
-                self.observation_space, self.action_space, self.lr_schedule, **self.policy_kwargs
+                self.clean_observation_space or self.observation_space,
+                self.action_space,
+                self.lr_schedule,
+                **self.policy_kwargs,
             ).to(self.device)
             self.batch_norm_stats = get_parameters_by_name(self._reference_dqn.q_net, ["running_"])
             self.batch_norm_stats_target = get_parameters_by_name(self._reference_dqn.q_net_target, ["running_"])
@@ -289,6 +334,10 @@ class CAMPDQN(DQN):
         return self.frozen_reference is None
 
     @property
+    def _reference_acts(self) -> bool:
+        return self._reference_learns and not self.clean_reference
+
+    @property
     def _reference_dqn(self) -> DQNPolicy:
         """The reference while it learns, with its target network and its optimizer."""
         return cast(DQNPolicy, self.reference_policy)
@@ -302,7 +351,7 @@ class CAMPDQN(DQN):
     def _next_actor(self) -> Actor:
         """Who acts at the next step: the parity of the row of the buffer, which goes on where a saved buffer left off."""
         assert self.replay_buffer is not None
-        return self.replay_buffer.next_actor if self._reference_learns else Actor.PRIMARY
+        return self.replay_buffer.next_actor if self._reference_acts else Actor.PRIMARY
 
     def _sample_action(
         self, learning_starts: int, action_noise: ActionNoise | None = None, n_envs: int = 1
@@ -337,6 +386,19 @@ class CAMPDQN(DQN):
             polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: np.ndarray,
+        new_obs: np.ndarray | dict[str, np.ndarray],
+        reward: np.ndarray,
+        dones: np.ndarray,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        if self._clean_observations is not None:
+            self._clean_observations.complete(infos, dones)
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
 
     # Learning
 
@@ -382,7 +444,7 @@ class CAMPDQN(DQN):
             n_steps = min(_STEPS_SAMPLED_AT_ONCE, gradient_steps - done)
             if not self._reference_learns:
                 actors: list[Actor | None] = [None] * n_steps
-            elif self.replay == "shared":
+            elif self.replay == "shared" or not self._reference_acts:
                 actors = [None, None] * n_steps
             else:
                 actors = [Actor.REFERENCE, Actor.PRIMARY] * n_steps
@@ -395,9 +457,14 @@ class CAMPDQN(DQN):
         reference = self._reference_dqn
         discounts = batch.discounts if batch.discounts is not None else self.gamma
         with th.no_grad():
-            next_q_values = reference.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
+            if isinstance(batch, CleanReplayBufferSamples):
+                # A maximum over actions at the clean observation would be the value of a policy that sees it
+                next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)
+                next_q_values = reference.q_net_target(batch.clean_next_observations).gather(1, next_actions)
+            else:
+                next_q_values = reference.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
             targets = batch.rewards + (1 - batch.dones) * discounts * next_q_values
-        q_values = reference.q_net(batch.observations).gather(1, batch.actions.long())
+        q_values = reference.q_net(_seen_by_reference(batch)).gather(1, batch.actions.long())
         return F.smooth_l1_loss(q_values, targets)
 
     def _train_primary(self, batch: ReplayBufferSamples, camp_lambda: float) -> th.Tensor:
@@ -407,7 +474,7 @@ class CAMPDQN(DQN):
         :return: imitation loss, robustness loss, eta, mean and minimum of the Q-gap, shape (5,)
         """
         with th.no_grad():
-            reference_q_values = action_scores(self.reference_policy)(batch.observations)
+            reference_q_values = action_scores(self.reference_policy)(_seen_by_reference(batch))
         q_values = self.q_net(batch.observations)
         eta = adaptive_eta(q_values) if self.camp_eta == "adaptive" else q_values.new_tensor(self.camp_eta)
         imitation = imitation_loss(q_values, reference_q_values, self.imitation)
@@ -455,11 +522,18 @@ class CAMPDQN(DQN):
                 "save it with save_replay_buffer() and load it with load_replay_buffer() to continue where you left off.",
                 stacklevel=3,
             )
-        if reset_num_timesteps or self._last_obs is None:
+        if self.clean_reference and (self._clean_observations is None or self._clean_observations.env is not self.env):
+            assert self.env is not None
+            self._clean_observations = CleanObservations(self.env)
+            self._last_obs = None  # what is under the noise of these observations has not been reported
+        resets = reset_num_timesteps or self._last_obs is None
+        if resets:
             self.replay_buffer.cut_trajectory()  # super() resets the envs
         total_timesteps, callback = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
+        if resets and self._clean_observations is not None:
+            self._clean_observations.begin()
         # The schedule, not the rate that the last call ended with, gives the exploration of the first step
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
@@ -472,12 +546,15 @@ class CAMPDQN(DQN):
         assert own is not None
         super().load_replay_buffer(path, truncate_last_traj)
         loaded = cast(ReplayBuffer, self.replay_buffer)
-        if isinstance(loaded, AlternatingSampling) and loaded.n_envs == self.n_envs:
+        keeps_what_is_needed = isinstance(loaded, CleanReplayBuffer if self.clean_reference else AlternatingSampling)
+        if isinstance(loaded, AlternatingSampling) and keeps_what_is_needed and loaded.n_envs == self.n_envs:
             # These are settings of the model, which may have been changed when it was loaded
             loaded.n_steps, loaded.gamma = own.n_steps, own.gamma
             return
         self.replay_buffer = own
-        if isinstance(loaded, AlternatingSampling):
+        if isinstance(loaded, AlternatingSampling) and not keeps_what_is_needed:
+            problem = "it does not hold the clean observations that clean_reference needs"
+        elif isinstance(loaded, AlternatingSampling):
             problem = f"it was filled by {loaded.n_envs} envs, this model has {self.n_envs}"
         else:
             problem = f"it is a {type(loaded).__name__}, not a buffer of CAMPDQN"
@@ -489,6 +566,7 @@ class CAMPDQN(DQN):
             "reference",
             "reference_policy",
             "camp_lambda_schedule",
+            "_clean_observations",
         ]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:

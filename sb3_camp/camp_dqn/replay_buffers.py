@@ -243,6 +243,56 @@ class AlternatingReplayBuffer(AlternatingSampling):
         return next_observations
 
 
+class CleanReplayBufferSamples(NamedTuple):
+    """
+    Those of SB3's ``ReplayBufferSamples``, and the observations without noise.
+
+    :param clean_observations: float32, shape (batch, *shape of the clean observation)
+    :param clean_next_observations: same shape; of the end of the n-step window, as ``next_observations``
+    """
+
+    observations: th.Tensor
+    actions: th.Tensor
+    next_observations: th.Tensor
+    dones: th.Tensor
+    rewards: th.Tensor
+    discounts: th.Tensor
+    clean_observations: th.Tensor
+    clean_next_observations: th.Tensor
+
+
+class CleanReplayBuffer(AlternatingReplayBuffer):
+    """
+    Keeps the observations without noise beside the noisy ones, for a reference that sees them.
+
+    ``add`` takes them from the infos: "clean_observation", that of the next observation, and "last_clean_observation".
+
+    :param clean_observation_space: Space of the observations without noise, a Box; stored as float32
+    """
+
+    def __init__(self, *args: Any, clean_observation_space: spaces.Box, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        shape = (self.buffer_size, self.n_envs, *clean_observation_space.shape)
+        self.clean_observations = np.zeros(shape, dtype=np.float32)
+        self.clean_next_observations = np.zeros(shape, dtype=np.float32)
+
+    def add(
+        self, obs: Any, next_obs: Any, action: np.ndarray, reward: np.ndarray, done: np.ndarray, infos: list[dict]
+    ) -> None:
+        self.clean_observations[self.pos] = [info["last_clean_observation"] for info in infos]
+        self.clean_next_observations[self.pos] = [info["clean_observation"] for info in infos]
+        super().add(obs, next_obs, action, reward, done, infos)
+
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> Any:
+        windows = self._windows(rows, env_inds, env)
+        samples = super()._gather(rows, env_inds, env)
+        return CleanReplayBufferSamples(
+            **samples._asdict(),
+            clean_observations=self.to_torch(self.clean_observations[rows, env_inds], copy=False),
+            clean_next_observations=self.to_torch(self.clean_next_observations[windows.last_rows, env_inds], copy=False),
+        )
+
+
 class AlternatingDictReplayBuffer(AlternatingSampling, DictReplayBuffer):
     """Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for Dict observations; as in SB3 no ``optimize_memory_usage``."""
 

@@ -1,7 +1,7 @@
 """Smoothing noise on the observations of an environment."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
@@ -55,6 +55,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         self.observation_space = noise.space
         self._rng: np.random.Generator | None = None
         self._n_seedings = 0
+        self._reports_clean_observations = False
 
     @property
     def sigma(self) -> float:
@@ -76,7 +77,26 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         if seed is not None:
             self._rng = noise_generator(seed)
             self._n_seedings += 1
-        return self.observation(observation), info
+        return self.observation(observation), self._with_report(info, observation)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self.observation(observation), reward, terminated, truncated, self._with_report(info, observation)
+
+    def report_clean_observations(self) -> gym.Space:
+        """
+        From now on the infos of ``reset`` and ``step`` hold the observation without noise too, under "clean_observation".
+
+        It is there for what may know more while it trains than the policy that is certified
+        (:class:`~sb3_camp.camp_dqn.CAMPDQN` with ``clean_reference``). The policy itself must never see it.
+
+        :return: Space of the clean observations
+        """
+        self._reports_clean_observations = True
+        return self.env.observation_space
+
+    def _with_report(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
+        return {**info, "clean_observation": observation} if self._reports_clean_observations else info
 
     def observation(self, observation: Any) -> Any:
         if self._rng is None:  # made only now, so that processes that were forked before do not share it
