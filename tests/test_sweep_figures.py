@@ -1,0 +1,287 @@
+"""Figures and tables of a sweep: what is drawn, from tables whose numbers are known."""
+
+import csv
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sweep_runs import SCRIPTS, environment, figure_data, figure_tables, figures, sweep_cells
+
+from sb3_camp.errors import InputError
+
+TASK, SIGMA = "camp/CartPole1-v0", "0.4"
+CAMP0, CAMP4, PPO = ("camp_dqn", "0"), ("camp_dqn", "4"), ("ppo", "")
+
+
+def line(agent, seed, checkpoint, quantity, method, x, value, task=TASK, sigma=SIGMA, variant="default"):
+    return [task, sigma, agent[0], agent[1], variant, str(seed), checkpoint, quantity, method, str(x), str(value)]
+
+
+def certified(agent, seed, values, checkpoint="best", method="berk-jones", **where):
+    return [line(agent, seed, checkpoint, "certified_return", method, x, value, **where) for x, value in values.items()]
+
+
+LINES = [
+    *certified(CAMP0, 0, {0: 150, 0.4: 90, 0.8: 40}),
+    *certified(CAMP0, 1, {0: 160, 0.4: 80, 0.8: 50}),
+    *certified(CAMP0, 2, {0: 140, 0.4: 100.06, 0.8: 30}),
+    *certified(CAMP4, 0, {0: 155, 0.4: 95, 0.8: 45}),
+    *certified(CAMP4, 1, {0: 165, 0.4: 85, 0.8: 55}),
+    *certified(CAMP4, 2, {0: 145, 0.4: 105, 0.8: 35}),
+    *certified(PPO, 0, {0.2: 120, 0.5: 70}),
+    *certified(PPO, 0, {0: 1, 0.5: 0}, checkpoint="last"),
+    *certified(PPO, 0, {0: 2, 0.5: 1}, method="dkw"),
+    *(line(CAMP0, seed, "", "validation_return", "", x, 10 * seed + x) for seed in range(3) for x in (100, 200)),
+    *(line(PPO, 0, "", "validation_return", "", x, x / 2) for x in (128, 256, 384)),
+    *(line(CAMP0, seed, "best", "mean_return", "", "", 170 + seed) for seed in range(3)),
+    *(line(CAMP0, seed, "best", "attacked_return", "pgd", x, 170 + seed - 100 * x) for seed in range(3) for x in (0, 0.5)),
+    *(line(CAMP0, seed, "best", "attacked_return", "pgd-sigma0", x, 190 - 100 * x) for seed in range(3) for x in (0, 0.5)),
+    *(line(CAMP0, seed, "best", "q_gap_mean", "", "", 2.5 + seed) for seed in range(3)),
+    *(line(CAMP0, seed, "best", "q_gap_min", "", "", 0.01 + seed) for seed in range(3)),
+    *(line(CAMP0, seed, "best", "q_gap_quantile", "", 0.5, 2 + seed) for seed in range(3)),
+]
+COSTS = [
+    [TASK, SIGMA, "camp_dqn", "0", "default", str(seed), step, wall, "90", memory, speed]
+    for seed, wall, memory, speed in ((0, "100", "410.5", "1000"), (1, "140", "", "700"), (2, "120", "400", "800"))
+    for step in ("evaluate-best", "train")
+]
+
+
+def write(path, columns, lines):
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([columns, *lines])
+    return path
+
+
+@pytest.fixture
+def table(tmp_path):
+    write(tmp_path / "costs.csv", sweep_cells.COST_COLUMNS, COSTS)
+    return write(tmp_path / "results.csv", sweep_cells.RESULT_COLUMNS, LINES)
+
+
+def drawn(rows, name, **options):
+    options = {"reference": {}, "method": "berk-jones", "checkpoint": "best", **options}
+    (figure,) = (make() for found, make in figures.all_figures(rows, **options) if found == name)
+    (axes,) = figure.axes
+    return axes
+
+
+def lines_of(axes):
+    return {str(found.get_label()): found for found in axes.lines}
+
+
+NAME = "camp-CartPole1-v0_sigma0.4"
+
+
+def test_certified_curves_are_staircases_through_the_medians_of_the_seeds_with_a_band_between_the_extremes(table):
+    axes = drawn(figure_data.read_results([table]), f"certified_{NAME}")
+    lines = lines_of(axes)
+    assert set(lines) == {"camp_dqn, lambda 0 (median of 3)", "camp_dqn, lambda 4 (median of 3)", "ppo"}
+    camp = lines["camp_dqn, lambda 0 (median of 3)"]
+    assert camp.get_xydata().tolist() == [[0, 150], [0.4, 90], [0.8, 40]]
+    assert camp.get_drawstyle() == "steps-pre", "the value at a radius holds for all smaller ones, not for larger ones"
+    assert lines["ppo"].get_xydata().tolist() == [[0, 120], [0.2, 120], [0.5, 70]]
+    bands = [np.asarray(band.get_paths()[0].vertices) for band in axes.collections]
+    assert len(bands) == 2, "none for a single seed"
+    for x, low, high in ((0, 140, 160), (0.4, 80, 100.06), (0.8, 30, 50)):
+        at_x = bands[0][np.isclose(bands[0][:, 0], x), 1]
+        assert at_x.max() <= {0: 160, 0.4: 160, 0.8: 100.06}[x] and {low, high} <= set(at_x.tolist())
+
+
+def test_the_same_agent_has_the_same_colour_on_all_figures(table):
+    rows = figure_data.read_results([table])
+    names = [f"{kind}_{NAME}" for kind in ("certified", "validation", "attacks")]
+    colours = [
+        {line.get_color() for label, line in lines_of(drawn(rows, name)).items() if "lambda 0" in label} for name in names
+    ]
+    assert colours[0] == colours[1] == colours[2] and len(colours[0]) == 1
+    assert lines_of(drawn(rows, names[0]))["ppo"].get_color() not in colours[0]
+
+
+def test_method_and_checkpoint_choose_what_is_drawn(table):
+    rows = figure_data.read_results([table])
+    last = lines_of(drawn(rows, f"certified_{NAME}", checkpoint="last"))
+    assert last["ppo"].get_xydata().tolist() == [[0, 1], [0.5, 0]] and set(last) == {"ppo"}
+    dkw = lines_of(drawn(rows, f"certified_{NAME}", method="dkw"))
+    assert dkw["ppo"].get_xydata().tolist() == [[0, 2], [0.5, 1]] and set(dkw) == {"ppo"}
+
+
+def test_a_reference_is_a_dashed_line_where_task_sigma_and_method_are_the_same(table, tmp_path):
+    columns = ["task", "sigma", "method", "mean_return", "certified_at_0.2", "certified_at_0.1"]
+    lines = [["CartPole1", "0.4", "berk-jones", "1", "140", "150"], ["CartPole5", "0.4", "berk-jones", "1", "7", "8"]]
+    reference = figure_data.read_reference(write(tmp_path / "linear.csv", columns, lines))
+    rows = figure_data.read_results([table])
+    dashed = lines_of(drawn(rows, f"certified_{NAME}", reference=reference))["linear policy"]
+    assert dashed.get_xydata().tolist() == [[0, 150], [0.1, 150], [0.2, 140]]
+    assert dashed.get_linestyle() == "--" and dashed.get_drawstyle() == "steps-pre"
+    assert "linear policy" not in lines_of(drawn(rows, f"certified_{NAME}", reference=reference, method="dkw"))
+
+
+def test_the_lambda_ablation_shows_the_certified_return_at_sigma_and_the_others_as_levels(table):
+    axes = drawn(figure_data.read_results([table]), f"lambda_{NAME}")
+    lines = lines_of(axes)
+    assert lines["camp_dqn (median of 3)"].get_xydata().tolist() == [[0, 90], [1, 95]]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4"]
+    assert set(lines["ppo"].get_ydata()) == {70}, "the bound at its next larger radius, 0.5"
+    assert axes.get_ylabel().endswith("at radius 0.4")
+
+
+def test_validation_curves_are_medians_at_the_timesteps_of_the_trainings(table):
+    lines = lines_of(drawn(figure_data.read_results([table]), f"validation_{NAME}"))
+    assert lines["camp_dqn, lambda 0 (median of 3)"].get_xydata().tolist() == [[100, 110], [200, 210]]
+    assert lines["ppo"].get_xydata().tolist() == [[128, 64], [256, 128], [384, 192]]
+
+
+def test_attacks_are_drawn_with_the_certificate_and_those_without_noise_apart(table):
+    rows = figure_data.read_results([table])
+    lines = lines_of(drawn(rows, f"attacks_{NAME}"))
+    assert lines["camp_dqn, lambda 0: pgd (median of 3)"].get_xydata().tolist() == [[0, 171], [0.5, 121]]
+    bound = lines["camp_dqn, lambda 0: certified (median of 3)"]
+    assert bound.get_xydata().tolist() == [[0, 150], [0.4, 90]] and bound.get_drawstyle() == "steps-pre"
+    assert len(lines) == 2
+    lines = lines_of(drawn(rows, f"attacks_{NAME}_without_noise"))
+    assert [found.get_xydata().tolist() for found in lines.values()] == [[[0, 190], [0.5, 140]]], "no certificate speaks of it"
+
+
+def test_only_radii_and_timesteps_that_all_seeds_have_are_drawn():
+    agent = figure_data.Agent("ars", None, "default")
+    rows = [
+        figure_data.Row(TASK, 0.4, agent, seed, "", "validation_return", "", x, 100.0 * seed)
+        for seed, steps in ((0, (10.0, 20.0)), (1, (10.0, 20.0, 30.0)))
+        for x in steps
+    ]
+    found = figure_data.curve(rows)
+    assert (found.x, found.median, found.low, found.high, found.n_seeds) == ([10, 20], [50, 50], [0, 0], [100, 100], 2)
+
+
+def test_only_figures_with_data_are_made(table):
+    rows = figure_data.read_results([table])
+
+    def made(part):
+        return [name for name, _ in figures.all_figures(part, {}, "berk-jones", "best")]
+
+    assert made([row for row in rows if row.quantity == "validation_return"]) == [f"validation_{NAME}"]
+    one_lambda = [row for row in rows if row.agent.camp_lambda != 4 and row.quantity == "certified_return"]
+    assert made(one_lambda) == [f"certified_{NAME}"]
+    assert made([row for row in rows if row.quantity == "q_gap_mean"]) == []
+
+
+def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_last_radius(table):
+    found = figure_tables.certified_table(figure_data.read_results([table]), "berk-jones")
+    camp = next(row for row in found if row["lambda"] == "0")
+    assert camp == {
+        "task": TASK,
+        "sigma": "0.4",
+        "algorithm": "camp_dqn",
+        "lambda": "0",
+        "variant": "",
+        "checkpoint": "best",
+        "seeds": "3",
+        "mean return": "171.0",
+        "certified at 0": "150.0",
+        "at sigma/2": "90.0",
+        "at sigma": "90.0",
+        "at 2 sigma": "40.0",
+    }
+    ppo = next(row for row in found if row["algorithm"] == "ppo" and row["checkpoint"] == "best")
+    assert [ppo[name] for name in ("certified at 0", "at sigma/2", "at sigma", "at 2 sigma")] == ["120.0", "120.0", "70.0", ""]
+    rounded = figure_tables.certified_table(
+        [
+            figure_data.Row(
+                TASK, 0.4, figure_data.Agent("a", None, "default"), 0, "best", "certified_return", "dkw", 0.0, 99.99
+            )
+        ],
+        "dkw",
+    )
+    assert rounded[0]["certified at 0"] == "99.9"
+
+
+def test_tables_of_gaps_and_costs(table):
+    (gaps,) = figure_tables.gap_table(figure_data.read_results([table]))
+    assert [gaps[name] for name in ("seeds", "mean gap", "median gap", "lowest gap")] == ["3", "3.5000", "3.0000", "0.0100"]
+    (costs,) = figure_tables.cost_table(figure_data.read_costs([table.with_name("costs.csv")]))
+    assert [costs[name] for name in ("trainings", "wall seconds", "CPU seconds", "steps per second", "peak memory (MiB)")] == [
+        "3",
+        "120",
+        "90",
+        "800",
+        "410",
+    ]
+
+
+def test_tables_of_several_sweeps_are_joined_and_must_not_contradict(table, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    more = certified(("ars", ""), 0, {0: 100})
+    rows = figure_data.read_results([table, write(other / "results.csv", sweep_cells.RESULT_COLUMNS, [*more, LINES[0]])])
+    assert len(rows) == len(LINES) + 1
+    changed = [*LINES[0][:-1], "151"]
+    with pytest.raises(InputError, match="line 2: another value"):
+        figure_data.read_results([table, write(other / "results.csv", sweep_cells.RESULT_COLUMNS, [changed])])
+
+
+def digests(folder):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(table, tmp_path, monkeypatch):
+    folder, again = tmp_path / "figures", tmp_path / "again"
+    options = ["--format", "png", "pdf", "svg"]
+    command = [sys.executable, str(SCRIPTS / "figures.py"), str(table), "-o", str(folder), *options]
+    result = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # which the command sets for its process
+    assert figures.main([str(table), "-o", str(again), *options]) == 0
+    kinds = ("certified", "lambda", "validation", "attacks")
+    pictures = {f"{kind}_{NAME}" for kind in kinds} | {f"attacks_{NAME}_without_noise"}
+    files = {f"{name}.{ending}" for name in pictures for ending in ("png", "pdf", "svg")}
+    tables = {f"{name}.{ending}" for name in ("certified", "q_gap", "costs") for ending in ("md", "csv")}
+    assert set(digests(folder)) == files | tables
+    assert digests(folder) == digests(again)
+    assert len(result.stdout.splitlines()) == len(files) + 3
+    lines = (folder / "q_gap.md").read_text().splitlines()
+    assert lines[0] == "| task | sigma | algorithm | lambda | checkpoint | seeds | mean gap | median gap | lowest gap |"
+    assert lines[2] == "| camp/CartPole1-v0 | 0.4 | camp_dqn | 0 | best | 3 | 3.5000 | 3.0000 | 0.0100 |"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        ("", "not the results.csv of a sweep"),
+        ("a,b\n1,2\n", "not the results.csv of a sweep"),
+        ("{header}\n", "no results yet"),
+        ("{header}\na,b\n", "line 2: not as many fields as columns"),
+        ("{header}\nt,x,a,,d,0,best,mean_return,,,1\n", "line 2: could not convert"),
+        ("{header}\nt,0.2,a,,d,0.5,best,mean_return,,,1\n", "line 2: invalid literal"),
+        ("{header}\nt,0.2,a,,d,0,best,mean_return,,,nan\n", "line 2: the value is not a finite number"),
+    ],
+)
+def test_what_is_no_table_ends_with_one_line(content, message, tmp_path, capsys):
+    file = tmp_path / "results.csv"
+    if content is not None:
+        file.write_text(content.replace("{header}", ",".join(sweep_cells.RESULT_COLUMNS)))
+    assert figures.main([str(file), "-o", str(tmp_path / "figures")]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("figures: error: ") and message in error
+    assert not (tmp_path / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["task,sigma\n", "task,sigma,method,certified_at_x\na,0.2,dkw,1\n", "task,sigma,method,certified_at_1\na,0.2,dkw,\n"],
+)
+def test_what_is_no_reference_ends_with_one_line(content, table, tmp_path, capsys):
+    (tmp_path / "linear.csv").write_text(content)
+    assert figures.main([str(table), "-o", str(tmp_path / "figures"), "--reference", str(tmp_path / "linear.csv")]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("figures: error: ") and "linear.csv" in error
+
+
+def test_more_agents_than_colours_is_an_error_and_no_crash(tmp_path, capsys):
+    lines = [found for number in range(40) for found in certified((f"algo{number}", ""), 0, {0: 1})]
+    file = write(tmp_path / "results.csv", sweep_cells.RESULT_COLUMNS, lines)
+    assert figures.main([str(file), "-o", str(tmp_path / "figures")]) == 2
+    assert "the eye can tell" in capsys.readouterr().err
