@@ -186,7 +186,7 @@ def test_the_envs_report_clean_observations_only_to_who_asks():
     ("make", "message"),
     [
         (lambda: small_model(make_vec_env("CartPole-v1"), clean_reference=True), "no NoisyObservationWrapper"),
-        (lambda: small_model(clean_reference=True, reference=small_model()), "cannot be combined"),
+        (lambda: small_model(clean_reference=True, reference=small_model()), "set it to False"),
         (
             lambda: CAMPDQN("CnnPolicy", make_vec_env("camp/Freeway-v0"), clean_reference=True, buffer_size=10),
             "must be vectors",

@@ -27,7 +27,7 @@ from sb3_camp.zoo import register, registration
 
 ROOT = Path(__file__).resolve().parents[1]
 NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
-CAMP_KEYS = {"camp_lambda", "camp_eta", "imitation", "replay", "reference"}
+CAMP_KEYS = {"camp_lambda", "camp_eta", "imitation", "replay", "reference", "clean_reference"}
 MODELS = {"camp_dqn": sb3_camp.CAMPDQN, "gaussian_dqn": DQN, "noisynet_dqn": NoisyNetDQN}
 YML_FILES = [f"{folder}{algo}.yml" for folder in ("", "paper/") for algo in ("camp_dqn", "gaussian_dqn", "noisynet_dqn")]
 

@@ -252,7 +252,10 @@ class CAMPDQN(DQN):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}.")
         if self.clean_reference and self.reference is not None:
-            raise InputError("clean_reference is for a reference that learns: it cannot be combined with a trained reference.")
+            raise InputError(
+                "clean_reference is for a reference that learns: with a trained reference set it to False "
+                "(in the zoo: -params clean_reference:False)."
+            )
 
     def _setup_clean_observations(self) -> None:
         if self.env is not None:
