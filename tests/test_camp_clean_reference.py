@@ -4,20 +4,24 @@ import pytest
 import torch as th
 from small_camp import noisy_cartpole, same, small_model, weights
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import SubprocVecEnv
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecNormalize
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper
+from sb3_camp.camp_dqn.replay_buffers import AlternatingReplayBuffer, CleanReplayBuffer
 from sb3_camp.errors import InputError
 
 
 class Counted(gym.ObservationWrapper):
-    """Observations that tell which step of which episode of which env they belong to."""
+    """Observations that tell which step of which episode of which env they belong to, all in one and the same array."""
 
-    def __init__(self, env, number):
+    def __init__(self, env, number, dtype=np.float32):
         super().__init__(env)
         self.number, self.episode, self.step_number = number, 0, 0
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), dtype)
+        self.array = np.zeros(3, dtype)
 
     def reset(self, **kwargs):
         self.episode += 1
@@ -26,13 +30,16 @@ class Counted(gym.ObservationWrapper):
 
     def observation(self, observation):
         self.step_number += 1
-        return np.array([self.number, self.episode, self.step_number], np.float32)
+        self.array[:] = [self.number, self.episode, self.step_number]
+        return self.array
 
 
-def counted_envs(n_envs, **kwargs):
+def counted_envs(n_envs, above=lambda env: env, dtype=np.float32, **kwargs):
     numbers = iter(range(n_envs))
     return make_vec_env(
-        lambda: NoisyObservationWrapper(Counted(gym.make("CartPole-v1", max_episode_steps=9), next(numbers)), sigma=0.5),
+        lambda: above(
+            NoisyObservationWrapper(Counted(gym.make("CartPole-v1", max_episode_steps=9), next(numbers), dtype), sigma=0.5)
+        ),
         n_envs=n_envs,
         seed=0,
         **kwargs,
@@ -75,17 +82,54 @@ def test_the_buffer_holds_what_lies_under_the_noise_of_envs_in_other_processes()
     assert_rows_hold_what_lies_under_the_noise(model)
 
 
-def test_batches_pair_noisy_and_clean_observations_of_the_same_window():
-    model = small_model(counted_envs(2), clean_reference=True, n_steps=4).learn(200)
-    batch = model.replay_buffer.sample(500)
+@pytest.mark.parametrize(
+    "env",
+    [
+        lambda: counted_envs(2, dtype=np.float64),
+        lambda: counted_envs(2, above=lambda env: gym.wrappers.TimeLimit(env, 5)),
+        lambda: VecNormalize(counted_envs(2)),
+    ],
+    ids=["float64", "TimeLimit above", "VecNormalize"],
+)
+def test_the_buffer_holds_what_lies_under_the_noise_and_other_wrappers(env):
+    model = small_model(env(), clean_reference=True).learn(80)
+    assert_rows_hold_what_lies_under_the_noise(model)
+
+
+@pytest.mark.parametrize("sigmas", [(0.5, 0.0), (0.0, 0.5)])
+def test_the_report_is_of_what_lies_under_all_noise(sigmas):
+    env = NoisyObservationWrapper(NoisyObservationWrapper(Counted(gym.make("CartPole-v1"), 0), sigmas[0]), sigmas[1])
+    assert env.report_clean_observations().shape == (3,)
+    assert env.reset(seed=0)[1]["clean_observation"].tolist() == [0, 1, 0]
+    assert env.step(0)[4]["clean_observation"].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("optimize_memory_usage", [False, True])
+@pytest.mark.parametrize("buffer_size", [9, 40, 2000])
+def test_batches_pair_noisy_and_clean_observations_of_the_same_window(buffer_size, optimize_memory_usage):
+    model = small_model(
+        counted_envs(2),
+        clean_reference=True,
+        n_steps=4,
+        buffer_size=buffer_size,
+        optimize_memory_usage=optimize_memory_usage,
+    )
+    for _ in range(3):
+        model.learn(66, reset_num_timesteps=False)
+        batch = model.replay_buffer.sample(500)
+        assert_pairs_of_one_window(batch)
+    assert buffer_size == 9 or set(th.log(batch.discounts[:, 0]).div(np.log(0.99)).round().tolist()) == {1, 2, 3, 4}
+
+
+def assert_pairs_of_one_window(batch):
     for clean, noisy in (
         (batch.clean_observations, batch.observations),
         (batch.clean_next_observations, batch.next_observations),
     ):
         assert (noisy - clean).abs().max() < 3
-    steps = (batch.clean_next_observations - batch.clean_observations)[:, 2:]
-    assert th.allclose(0.99**steps, batch.discounts)
-    assert set(steps.flatten().tolist()) == {1, 2, 3, 4}
+    steps = batch.clean_next_observations - batch.clean_observations
+    assert (steps[:, :2] == 0).all()  # of the same env and episode
+    assert th.allclose(0.99 ** steps[:, 2:], batch.discounts)
 
 
 def test_the_primary_acts_at_every_step_and_sees_only_noisy_observations():
@@ -167,6 +211,94 @@ def test_another_env_is_reset_before_its_first_step():
     assert np.abs(noise).max() < 0.6
 
 
+def test_what_was_trained_with_it_goes_on_with_it(tmp_path):
+    clean = small_model(noisy_cartpole(), clean_reference=True).learn(60)
+    clean.save(tmp_path / "clean")
+    clean.save_replay_buffer(tmp_path / "buffer")
+    plain = small_model(noisy_cartpole()).learn(60)
+    plain.save(tmp_path / "plain")
+    with pytest.raises(InputError, match="trained with it set to True"):
+        CAMPDQN.load(tmp_path / "clean", clean_reference=False)
+    with pytest.raises(InputError, match="trained with it set to False"):
+        CAMPDQN.load(tmp_path / "plain", env=noisy_cartpole(), clean_reference=True)
+    with pytest.raises(InputError, match="filled with clean_reference"):
+        plain.load_replay_buffer(tmp_path / "buffer")
+    plain.learn(20, reset_num_timesteps=False)
+
+
+def test_a_model_acts_in_envs_that_cannot_report_but_learns_only_in_those_that_can(tmp_path):
+    small_model(noisy_cartpole(), clean_reference=True).learn(60).save(tmp_path / "model")
+
+    def without_noise():
+        unbounded = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+        return gym.wrappers.TransformObservation(gym.make("CartPole-v1"), lambda observation: observation, unbounded)
+
+    model = CAMPDQN.load(tmp_path / "model", env=without_noise())
+    evaluate_policy(model, model.get_env(), n_eval_episodes=2)
+    with pytest.raises(InputError, match="no NoisyObservationWrapper"):
+        model.learn(20)
+
+    env = noisy_cartpole()
+    model = CAMPDQN.load(tmp_path / "model", env=env)
+    evaluate_policy(model, env, n_eval_episodes=2)
+    assert "clean_observation" not in env.reset_infos[0]  # evaluations get along without
+    model.learn(20, reset_num_timesteps=False)
+    assert "clean_observation" in env.reset_infos[0]
+
+
+def test_the_noise_stays_where_it_was_when_the_model_was_trained():
+    def stacked(env):
+        return gym.wrappers.FlattenObservation(gym.wrappers.FrameStackObservation(env, 3))
+
+    model = small_model(stacked(NoisyObservationWrapper(gym.make("CartPole-v1"), sigma=0.1)), clean_reference=True)
+    model.set_env(NoisyObservationWrapper(stacked(gym.make("CartPole-v1")), sigma=0.1))
+    with pytest.raises(InputError, match=r"shape \(12,\).* the reference sees \(4,\)"):
+        model.learn(20)
+
+
+class Forgetful(gym.Wrapper):
+    def reset(self, **kwargs):
+        return self.env.reset(**kwargs)[0], {}
+
+
+class VecForgetful(VecEnvWrapper):
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        observations, rewards, dones, infos = self.venv.step_wait()
+        return observations, rewards, dones, [{} for _ in infos]
+
+
+@pytest.mark.parametrize("env", [lambda: counted_envs(1, above=Forgetful), lambda: VecForgetful(counted_envs(1))])
+def test_wrappers_that_lose_the_report_are_told_of(env):
+    with pytest.raises(InputError, match="must pass on its infos"):
+        small_model(env(), clean_reference=True).learn(20)
+
+
+class DropoutExtractor(FlattenExtractor):
+    def forward(self, observations):
+        return F.dropout(super().forward(observations), 0.5, self.training)
+
+
+def test_the_values_are_those_of_the_primary_as_it_acts_without_dropout():
+    policy_kwargs = dict(net_arch=[16], features_extractor_class=DropoutExtractor)
+    model = small_model(noisy_cartpole(), clean_reference=True, policy_kwargs=policy_kwargs).learn(100)
+    batch = model.replay_buffer.sample(64)
+    model.policy.set_training_mode(True)
+    assert len({model._td_loss(batch).item() for _ in range(5)}) == 1
+
+
+def test_the_reference_needs_no_class_of_the_env():
+    class OwnBox(gym.spaces.Box):
+        pass
+
+    env = Counted(gym.make("CartPole-v1"), 0)
+    env.observation_space = OwnBox(-np.inf, np.inf, (3,), np.float32)
+    model = small_model(NoisyObservationWrapper(env, sigma=0.5), clean_reference=True)
+    assert type(model.clean_observation_space) is type(model.reference_policy.observation_space) is gym.spaces.Box
+
+
 def test_same_seed_same_weights():
     one, other = (small_model(noisy_cartpole(), clean_reference=True).learn(300) for _ in range(2))
     assert same(weights(one.policy), weights(other.policy))
@@ -187,6 +319,9 @@ def test_the_envs_report_clean_observations_only_to_who_asks():
     [
         (lambda: small_model(make_vec_env("CartPole-v1"), clean_reference=True), "no NoisyObservationWrapper"),
         (lambda: small_model(clean_reference=True, reference=small_model()), "set it to False"),
+        (lambda: small_model(clean_reference="False"), "must be True or False, not 'False'"),
+        (lambda: small_model(replay_buffer_class=CleanReplayBuffer), "is for clean_reference"),
+        (lambda: small_model(clean_reference=True, replay_buffer_class=AlternatingReplayBuffer), "needs a CleanReplayBuffer"),
         (
             lambda: CAMPDQN("CnnPolicy", make_vec_env("camp/Freeway-v0"), clean_reference=True, buffer_size=10),
             "must be vectors",

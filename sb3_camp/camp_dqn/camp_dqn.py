@@ -42,6 +42,7 @@ from sb3_camp.camp_dqn.replay_buffers import (
 )
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import PolicyRecipe, frozen_agent
+from sb3_camp.space_signature import space_signature
 
 # Enough to make the cost of a call small, few enough for batches of images to fit into memory
 _STEPS_SAMPLED_AT_ONCE = 16
@@ -110,7 +111,7 @@ class CAMPDQN(DQN):
     :param train_freq: Update the model every ``train_freq`` steps
     :param gradient_steps: How many gradient steps to do after each rollout, -1: as many as steps of the environment
     :param replay_buffer_class: :class:`AlternatingReplayBuffer` or :class:`AlternatingDictReplayBuffer` (chosen by the
-        observation space if ``None``) or a subclass
+        observation space if ``None``) or a subclass; with ``clean_reference`` :class:`CleanReplayBuffer` or a subclass
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
     :param optimize_memory_usage: Store each observation only once
     :param n_steps: Number of rewards that are summed up before bootstrapping
@@ -132,7 +133,9 @@ class CAMPDQN(DQN):
     :param clean_reference: The reference sees the observations without noise while it learns (the env needs a
         :class:`~sb3_camp.wrappers.NoisyObservationWrapper` around vectors), and learns the values of the primary, which sees
         the noisy ones as ever: only the primary acts, both learn from all its steps, and the temporal differences bootstrap
-        from the primary's greedy action. Not in the paper. Frame stacks are not followed: it sees the newest observation.
+        from the primary's greedy action. Not in the paper. What becomes of the noisy observation further up (frame stacks,
+        VecNormalize) is not followed: the reference sees what lies under the newest noise. The ``predict`` of a saved model
+        needs no clean observation; whether a model has this option cannot be changed once it has trained.
     :param stats_window_size: Window size for the rollout logging
     :param tensorboard_log: the log location for tensorboard (if None, no logging)
     :param policy_kwargs: additional arguments to be passed to the policy (and to the reference's) on creation
@@ -228,8 +231,9 @@ class CAMPDQN(DQN):
             self.camp_lambda = _linear_schedule(self.camp_lambda)
         self._check_options()
         self.camp_lambda_schedule = FloatSchedule(cast(Schedule | float, self.camp_lambda))
-        if self.clean_reference:
-            self._setup_clean_observations()
+        if self.clean_reference and self.clean_observation_space is None and self.env is not None:
+            self._clean_observations = CleanObservations(self.env)
+            self.clean_observation_space = self._clean_observations.space
         self._setup_replay_buffer()
         # For more than one step, super() would expect a buffer of its own
         n_steps, self.n_steps = self.n_steps, 1
@@ -251,16 +255,19 @@ class CAMPDQN(DQN):
         for name, choices in (("imitation", ("soft", "hard")), ("replay", ("split", "shared"))):
             if getattr(self, name) not in choices:
                 raise InputError(f"{name} must be one of {', '.join(choices)}, not {getattr(self, name)!r}.")
+        if not isinstance(self.clean_reference, bool):
+            raise InputError(f"clean_reference must be True or False, not {self.clean_reference!r}.")
+        was_clean = self.clean_observation_space is not None
+        if (was_clean or self.num_timesteps > 0) and self.clean_reference != was_clean:
+            raise InputError(
+                f"clean_reference: this model was trained with it set to {was_clean}, which cannot be changed "
+                f"(in the zoo: -params clean_reference:{was_clean})."
+            )
         if self.clean_reference and self.reference is not None:
             raise InputError(
                 "clean_reference is for a reference that learns: with a trained reference set it to False "
                 "(in the zoo: -params clean_reference:False)."
             )
-
-    def _setup_clean_observations(self) -> None:
-        if self.env is not None:
-            self._clean_observations = CleanObservations(self.env)
-            self.clean_observation_space = self._clean_observations.space
 
     def _setup_replay_buffer(self) -> None:
         is_dict = isinstance(self.observation_space, spaces.Dict)
@@ -275,6 +282,8 @@ class CAMPDQN(DQN):
             )
         if self.clean_reference and not issubclass(buffer_class, CleanReplayBuffer):
             raise InputError(f"clean_reference needs a CleanReplayBuffer or a subclass, not {buffer_class.__name__}.")
+        if not self.clean_reference and issubclass(buffer_class, CleanReplayBuffer):
+            raise InputError(f"{buffer_class.__name__} is for clean_reference: set that to True, or leave this out.")
         if is_dict and self.optimize_memory_usage:
             raise InputError("optimize_memory_usage is not supported for Dict observations.")
         if self.replay_buffer is None:
@@ -461,8 +470,11 @@ class CAMPDQN(DQN):
         discounts = batch.discounts if batch.discounts is not None else self.gamma
         with th.no_grad():
             if isinstance(batch, CleanReplayBufferSamples):
-                # A maximum over actions at the clean observation would be the value of a policy that sees it
+                # A maximum over actions at the clean observation would be the value of a policy that sees it. The actions are
+                # those of the primary as it acts, without dropout or batch statistics
+                self.policy.set_training_mode(False)
                 next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)
+                self.policy.set_training_mode(True)
                 next_q_values = reference.q_net_target(batch.clean_next_observations).gather(1, next_actions)
             else:
                 next_q_values = reference.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
@@ -525,10 +537,8 @@ class CAMPDQN(DQN):
                 "save it with save_replay_buffer() and load it with load_replay_buffer() to continue where you left off.",
                 stacklevel=3,
             )
-        if self.clean_reference and (self._clean_observations is None or self._clean_observations.env is not self.env):
-            assert self.env is not None
-            self._clean_observations = CleanObservations(self.env)
-            self._last_obs = None  # what is under the noise of these observations has not been reported
+        if self.clean_reference:
+            self._follow_clean_observations()
         resets = reset_num_timesteps or self._last_obs is None
         if resets:
             self.replay_buffer.cut_trajectory()  # super() resets the envs
@@ -542,6 +552,21 @@ class CAMPDQN(DQN):
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         return total_timesteps, callback
 
+    def _follow_clean_observations(self) -> None:
+        assert self.env is not None, "You must set the environment before calling learn()"
+        assert self.clean_observation_space is not None
+        if self._clean_observations is not None and self._clean_observations.env is self.env:
+            return
+        clean_observations = CleanObservations(self.env)
+        own, new = self.clean_observation_space, clean_observations.space
+        if space_signature(own) != space_signature(new):
+            raise InputError(
+                f"clean_reference: under the noise of this environment are observations of shape {new.shape} ({new.dtype}), "
+                f"the reference sees {own.shape} ({own.dtype}): put the noise where it was when the model was trained."
+            )
+        self._clean_observations = clean_observations
+        self._last_obs = None  # what is under the noise of these observations has not been reported
+
     # Saving and loading
 
     def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True) -> None:
@@ -549,13 +574,15 @@ class CAMPDQN(DQN):
         assert own is not None
         super().load_replay_buffer(path, truncate_last_traj)
         loaded = cast(ReplayBuffer, self.replay_buffer)
-        keeps_what_is_needed = isinstance(loaded, CleanReplayBuffer if self.clean_reference else AlternatingSampling)
+        keeps_what_is_needed = isinstance(loaded, CleanReplayBuffer) == self.clean_reference
         if isinstance(loaded, AlternatingSampling) and keeps_what_is_needed and loaded.n_envs == self.n_envs:
             # These are settings of the model, which may have been changed when it was loaded
             loaded.n_steps, loaded.gamma = own.n_steps, own.gamma
             return
         self.replay_buffer = own
-        if isinstance(loaded, AlternatingSampling) and not keeps_what_is_needed:
+        if isinstance(loaded, CleanReplayBuffer) and not keeps_what_is_needed:
+            problem = "it was filled with clean_reference, which this model does not have"
+        elif isinstance(loaded, AlternatingSampling) and not keeps_what_is_needed:
             problem = "it does not hold the clean observations that clean_reference needs"
         elif isinstance(loaded, AlternatingSampling):
             problem = f"it was filled by {loaded.n_envs} envs, this model has {self.n_envs}"

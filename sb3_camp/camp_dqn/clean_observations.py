@@ -20,18 +20,24 @@ class CleanObservations:
     def __init__(self, env: VecEnv) -> None:
         if not env.has_attr("report_clean_observations"):
             raise InputError(
-                "clean_reference: the environment has no NoisyObservationWrapper that could report what it hides."
+                "clean_reference: the environment has no NoisyObservationWrapper that could report what it hides: add one, or "
+                "set clean_reference to False (in the zoo: -params clean_reference:False)."
             )
         self.env = env
         space = env.env_method("report_clean_observations")[0]
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
             raise InputError(f"clean_reference: the observations must be vectors (a Box of one dimension), not {space}.")
-        self.space = space
+        # Of no class of the env's own, for the model keeps it, and is loaded where that class may not be
+        self.space = spaces.Box(space.low, space.high, dtype=space.dtype.type)
         self._last: list[np.ndarray] = []
 
     def begin(self) -> None:
-        """The envs were reset."""
-        self._last = [np.array(info["clean_observation"]) for info in self.env.unwrapped.reset_infos]
+        """
+        The envs were reset.
+
+        :raises InputError: if the infos of the reset do not hold the clean observations
+        """
+        self._last = [_reported(info) for info in self.env.unwrapped.reset_infos]
 
     def complete(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
         """
@@ -39,8 +45,18 @@ class CleanObservations:
 
         :param infos: Infos of one step of each env; "last_clean_observation" is added
         :param dones: Whether the episode ended, which had the env reset itself
+        :raises InputError: if the infos do not hold the clean observations
         """
         for env, (info, done) in enumerate(zip(infos, dones, strict=True)):
             info["last_clean_observation"] = self._last[env]
-            newest = self.env.unwrapped.reset_infos[env] if done else info
-            self._last[env] = np.array(newest["clean_observation"])
+            reached = _reported(info)
+            self._last[env] = _reported(self.env.unwrapped.reset_infos[env]) if done else reached
+
+
+def _reported(info: dict[str, Any]) -> np.ndarray:
+    if "clean_observation" not in info:
+        raise InputError(
+            "clean_reference: the infos do not hold the clean observation: the wrappers around NoisyObservationWrapper must "
+            "pass on its infos, those of reset too."
+        )
+    return np.array(info["clean_observation"])

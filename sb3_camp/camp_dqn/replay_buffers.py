@@ -266,8 +266,10 @@ class CleanReplayBuffer(AlternatingReplayBuffer):
     Keeps the observations without noise beside the noisy ones, for a reference that sees them.
 
     ``add`` takes them from the infos: "clean_observation", that of the next observation, and "last_clean_observation".
+    ``sample`` gives :class:`CleanReplayBufferSamples`. VecNormalize leaves the clean observations as they are.
 
-    :param clean_observation_space: Space of the observations without noise, a Box; stored as float32
+    :param clean_observation_space: Space of the observations without noise, a Box; stored as float32, with
+        ``optimize_memory_usage`` too each twice
     """
 
     def __init__(self, *args: Any, clean_observation_space: spaces.Box, **kwargs: Any):

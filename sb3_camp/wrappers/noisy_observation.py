@@ -1,6 +1,7 @@
 """Smoothing noise on the observations of an environment."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
@@ -90,13 +91,20 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         It is there for what may know more while it trains than the policy that is certified
         (:class:`~sb3_camp.camp_dqn.CAMPDQN` with ``clean_reference``). The policy itself must never see it.
 
+        Of several wrappers (all but one with sigma 0) the one closest to the environment reports.
+
         :return: Space of the clean observations
         """
+        if self.env.has_wrapper_attr("report_clean_observations"):
+            return self.env.get_wrapper_attr("report_clean_observations")()
         self._reports_clean_observations = True
         return self.env.observation_space
 
     def _with_report(self, info: dict[str, Any], observation: Any) -> dict[str, Any]:
-        return {**info, "clean_observation": observation} if self._reports_clean_observations else info
+        if not self._reports_clean_observations:
+            return info
+        # A copy: some envs write each observation, that of the next reset too, into the same array
+        return {**info, "clean_observation": deepcopy(observation)}
 
     def observation(self, observation: Any) -> Any:
         if self._rng is None:  # made only now, so that processes that were forked before do not share it
