@@ -128,6 +128,7 @@ GOOD = ["--algos", "camp_dqn", "ppo", "--seeds", "0"]
         (["--algos", "ppo", "--lambdas", "1"], "--lambdas is for camp_dqn"),
         (["--variant", "a", "camp_eta:1.0"], "ppo has no camp_eta: write a:camp_dqn"),
         (["--variant", "a", "gamma"], "not of the form KEY:VALUE"),
+        (["--variant", "a", "learnig_rate:1.0"], "has no learnig_rate: check its spelling"),
         (["--variant", "a", "gamma:0,9:"], "not of the form KEY:VALUE"),
         (["--variant", "a_b", "gamma:0.9"], "a name has letters"),
         (["--variant", "seed1", "gamma:0.9"], "a name has letters"),

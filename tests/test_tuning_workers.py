@@ -120,6 +120,15 @@ def test_the_objective_of_a_study_cannot_change(study):
             check_objective(study, other)
 
 
+def test_another_objective_is_named_by_what_differs_and_may_follow_where_all_trials_failed(study):
+    check_objective(study, {"objective": "value", "n_timesteps": 100})
+    study.tell(study.ask(), state=TrialState.FAIL)
+    check_objective(study, {"objective": "value", "n_timesteps": 200})
+    study.tell(study.ask(), 1.0)
+    with pytest.raises(InputError, match="with n_timesteps 200, this worker with 300: give the same"):
+        check_objective(study, {"objective": "value", "n_timesteps": 300})
+
+
 def test_a_study_that_is_not_there_is_not_made_by_looking(tmp_path):
     assert open_study(str(tmp_path / "a/b.log"), "study", create=False) is None
     assert list(tmp_path.iterdir()) == []

@@ -185,6 +185,9 @@ def test_one_study_has_one_objective(tmp_path):
     for other in ({"callback": entry(objective="area")}, {"callback": entry(n_eval_episodes=20)}, {}):
         with pytest.raises(InputError, match="maximise"):
             optimized(tmp_path, 1, hyperparams=other)
+    for other in ({"n_timesteps": 40}, {"env_kwargs": {"sigma": 0.7}}, {"n_evaluations": 3}):
+        with pytest.raises(InputError, match=f"with {next(iter(other))} "):
+            optimized(tmp_path, 1, hyperparams={"callback": entry()}, **other)
     assert len(load_study(tmp_path).trials) == 1
     optimized(tmp_path, 1, hyperparams={"callback": entry(eval_freq=7, stop_at=3)})
     assert len(load_study(tmp_path).trials) == 2

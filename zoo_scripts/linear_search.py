@@ -100,28 +100,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def certify_linear_policies(args: argparse.Namespace) -> None:
+    environments = {
+        (task, sigma): EvaluationEnv(task, env_kwargs={"sigma": sigma}) for task in args.tasks for sigma in args.sigmas
+    }
+    for environment in environments.values():
+        with opened_native(environment, 1):  # what cannot be built is found before the first search
+            pass
     args.output.mkdir(parents=True, exist_ok=True)
     with (args.output / "linear.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["task", "sigma", "method", "mean_return", *(f"certified_at_{exact(radius)}" for radius in RADII)])
-        for task in args.tasks:
-            for sigma in args.sigmas:
-                environment = EvaluationEnv(task, env_kwargs={"sigma": sigma})
-                model = linear_model(task, sigma, search(environment, args.n_candidates, args.seed))
-                name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
-                model.save(args.output / f"{name}.zip")
-                with opened_native(environment, 1024) as env:
-                    # Fresh episodes: those of the search chose the policy
-                    played = play_vector_episodes(
-                        model, env, args.n_episodes, seed=args.seed + 1, step_limit=step_limit(environment)
-                    )
-                for method in METHODS:
-                    support = SUPPORT if method == "clopper-pearson" else None
-                    bounds = certified_return(played.returns, sigma, RADII, method=method, support=support)
-                    shown = [floor_decimals(bound, 2) for bound in bounds]
-                    writer.writerow([task, exact(sigma), method, f"{played.returns.mean():.2f}", *shown])
-                mean, path = played.returns.mean(), args.output / f"{name}.zip"
-                print(f"{task} sigma {exact(sigma)}: mean return {mean:.2f}, {path}", flush=True)
+        for (task, sigma), environment in environments.items():
+            model = linear_model(task, sigma, search(environment, args.n_candidates, args.seed))
+            name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
+            model.save(args.output / f"{name}.zip")
+            with opened_native(environment, 1024) as env:
+                # Fresh episodes: those of the search chose the policy
+                played = play_vector_episodes(
+                    model, env, args.n_episodes, seed=args.seed + 1, step_limit=step_limit(environment)
+                )
+            for method in METHODS:
+                support = SUPPORT if method == "clopper-pearson" else None
+                bounds = certified_return(played.returns, sigma, RADII, method=method, support=support)
+                shown = [floor_decimals(bound, 2) for bound in bounds]
+                writer.writerow([task, exact(sigma), method, f"{played.returns.mean():.2f}", *shown])
+            mean, path = played.returns.mean(), args.output / f"{name}.zip"
+            print(f"{task} sigma {exact(sigma)}: mean return {mean:.2f}, {path}", flush=True)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def run(arguments: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, default=Path("quickstart"), help="folder for models, logs and pictures")
-    parser.add_argument("-n", "--n-timesteps", type=int, default=100_000, help="training steps of each agent")
+    parser.add_argument("-n", "--n-timesteps", type=int, default=50_000, help="training steps of each agent")
     parser.add_argument("--n-episodes", type=int, default=10_000, help="episodes of each certificate")
     parser.add_argument("--seed", type=int, default=0, help="seed of training and evaluation")
     args = parser.parse_args()

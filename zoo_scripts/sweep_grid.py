@@ -23,6 +23,20 @@ from sb3_camp.zoo.registration import hyperparams_folder
 
 SWEEP_FORMAT = "sb3_camp-sweep-1"
 CAMP = "camp_dqn"
+# Keys of the zoo's yml files that are not arguments of the algorithm
+_ZOO_KEYS = {
+    "callback",
+    "env_kwargs",
+    "frame_stack",
+    "monitor_kwargs",
+    "n_envs",
+    "n_timesteps",
+    "noise_std",
+    "noise_type",
+    "normalize",
+    "vec_env_class",
+    "vec_env_wrapper",
+}
 
 # What must be the same for all cells, as they stand in one table, each with the option that sets it
 _COMMON = {
@@ -154,11 +168,19 @@ def _check_task(task: str) -> None:
         raise InputError(f"--tasks {task}: it has no sigma to set: take camp/Freeway-v0 and its like, or register such a task")
 
 
+def _known_keys(algo: str) -> set[str]:
+    """What the zoo takes as hyper-parameters: its own keys, and the arguments of the algorithm."""
+    return _ZOO_KEYS | set(inspect.signature(ALGOS[algo]).parameters)
+
+
 def _check_variant(name: str, variant: Variant, algos: list[str], lambdas: list[float] | None) -> None:
     own = set(inspect.signature(CAMPDQN).parameters) - set(inspect.signature(DQN).parameters)
     others = [algo for algo in algos if algo != CAMP and variant.algo in (None, algo)]
     if (keys := sorted(own & variant.keys)) and others:
         raise InputError(f"--variant {name}: {others[0]} has no {keys[0]}: write {name}:{CAMP}")
+    for algo in algos:
+        if variant.algo in (None, algo) and (unknown := sorted(variant.keys - _known_keys(algo))):
+            raise InputError(f"--variant {name}: {algo} has no {unknown[0]}: check its spelling")
     if variant.algo is not None and variant.algo not in algos:
         raise InputError(f"--variant {name}:{variant.algo}: {variant.algo} is not among --algos")
     if "camp_lambda" in variant.keys and lambdas is not None:

@@ -151,14 +151,25 @@ def check_objective(study: optuna.Study, objective: dict[str, Any] | None) -> No
     :raises InputError: if its trials maximise something else
     """
     noted = study.user_attrs.get(OBJECTIVE)
-    wanted = None if objective is None else json.dumps(objective, sort_keys=True)
+    wanted = None if objective is None else json.dumps(objective, sort_keys=True, default=str)
     if noted == wanted:
         return
-    if noted is None and not study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+    finished = (TrialState.COMPLETE, TrialState.PRUNED)
+    n_trials = len(study.get_trials(deepcopy=False))
+    only_failed = n_trials > 0 and not study.get_trials(deepcopy=False, states=(*finished, TrialState.RUNNING))
+    if only_failed or (noted is None and not study.get_trials(deepcopy=False, states=finished)):
         study.set_user_attr(OBJECTIVE, wanted)
         return
-    texts = [text or "the mean return of the zoo" for text in (noted, wanted)]
     raise InputError(
-        f"the trials of the study {study.study_name} maximise {texts[0]}, this worker {texts[1]}: give the same "
-        "CertifiedReturnCallback in callback, or another --study-name"
+        f"the trials of the study {study.study_name} maximise {_difference(noted, wanted)}: give the same arguments, the same "
+        "CertifiedReturnCallback in callback among them, or another --study-name"
     )
+
+
+def _difference(noted: str | None, wanted: str | None) -> str:
+    if noted is None or wanted is None:
+        one, other = (text or "the mean return of the zoo" for text in (noted, wanted))
+        return f"{one}, this worker {other}"
+    one, other = json.loads(noted), json.loads(wanted)
+    keys = sorted(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
+    return " and ".join(f"with {key} {one.get(key)!r}, this worker with {other.get(key)!r}" for key in keys)

@@ -125,7 +125,7 @@ def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) 
             manager.storage = os.path.abspath(manager.storage)
         study = open_study(manager.storage, manager.study_name, create=objective is not None)
         if study is not None:
-            check_objective(study, None if objective is None else _described(objective))
+            check_objective(study, None if objective is None else _described(manager, objective))
         if objective is not None:
             assert study is not None
             manager.sb3_camp_last_beats = {}
@@ -173,12 +173,18 @@ def _without_certified(callbacks: Any) -> tuple[list[Any], dict[str, Any] | None
     return others, found[0] if found else None
 
 
-def _described(objective: dict[str, Any]) -> dict[str, Any]:
-    """All that decides the values of a study."""
+def _described(manager: Any, objective: dict[str, Any]) -> dict[str, Any]:
+    """All that decides the values of a study, apart from the hyper-parameters."""
     from sb3_camp.tuning.callback import CertifiedReturnCallback
 
     callback = CertifiedReturnCallback(**objective)
+    environment = _evaluation_env(manager)
     return {
+        "algo": manager.algo,
+        "env": environment.env_id,
+        "env_kwargs": {**(manager.env_kwargs or {}), **(environment.env_kwargs or {})},
+        "n_timesteps": manager.n_timesteps,
+        "n_evaluations": manager.n_evaluations,
         **callback.criterion.description(),
         "n_eval_episodes": callback.n_eval_episodes,
         "deterministic": callback.deterministic,
