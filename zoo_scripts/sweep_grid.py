@@ -27,6 +27,7 @@ CAMP = "camp_dqn"
 _ZOO_KEYS = {
     "callback",
     "env_kwargs",
+    "env_wrapper",
     "frame_stack",
     "monitor_kwargs",
     "n_envs",
