@@ -25,7 +25,7 @@ def test_a_real_study_survives_a_killed_worker_and_its_best_trial_is_trained_and
     """With the heartbeat as it is, so the last worker waits until the killed one counts no more."""
     study, victim = study_with_one_worker_killed(tmp_path, 24, "study.log", steps=1400, beats=DEFAULT)
     check_counts(study, 24, victim)
-    late = worker(tmp_path, 24, 3, "study.log", beats=DEFAULT)
+    late = worker(tmp_path, 24, 3, "study.log", steps=1400, beats=DEFAULT)
     assert late.wait(200) == 0, (tmp_path / "worker3.txt").read_text()
     reread = open_study(str(tmp_path / "study.log"), "study", create=False)
     assert reread is not None and len(reread.trials) == len(study.trials), "it finds nothing to do"
