@@ -131,9 +131,10 @@ class AlternatingSampling(ReplayBuffer):
         """
         drawn = [(self._sample_rows(batch_size, actor), np.random.randint(self.n_envs, size=batch_size)) for actor in actors]
         rows, env_inds = map(np.concatenate, zip(*drawn, strict=True))
-        return self._in_batches(self._gather(rows, env_inds, env), batch_size)
+        windows = self._windows(rows, env_inds, env)
+        return self._in_batches(self._gather(rows, env_inds, windows, env), batch_size)
 
-    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> Any:
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, windows: _Windows, env: VecNormalize | None) -> Any:
         raise NotImplementedError
 
     @staticmethod
@@ -220,8 +221,9 @@ class AlternatingReplayBuffer(AlternatingSampling):
             kept = self.final_observations.setdefault(row, {})
             kept.update({int(env): np.array(observations[env]) for env in env_inds})
 
-    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> ReplayBufferSamples:
-        windows = self._windows(rows, env_inds, env)
+    def _gather(
+        self, rows: np.ndarray, env_inds: np.ndarray, windows: _Windows, env: VecNormalize | None
+    ) -> ReplayBufferSamples:
         observations = self._normalize_obs(self.observations[rows, env_inds], env)
         next_observations = self._normalize_obs(self._next_observations(windows.last_rows, env_inds), env)
         return ReplayBufferSamples(
@@ -285,9 +287,8 @@ class CleanReplayBuffer(AlternatingReplayBuffer):
         self.clean_next_observations[self.pos] = [info["clean_observation"] for info in infos]
         super().add(obs, next_obs, action, reward, done, infos)
 
-    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> Any:
-        windows = self._windows(rows, env_inds, env)
-        samples = super()._gather(rows, env_inds, env)
+    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, windows: _Windows, env: VecNormalize | None) -> Any:
+        samples = super()._gather(rows, env_inds, windows, env)
         return CleanReplayBufferSamples(
             **samples._asdict(),
             clean_observations=self.to_torch(self.clean_observations[rows, env_inds], copy=False),
@@ -298,9 +299,9 @@ class CleanReplayBuffer(AlternatingReplayBuffer):
 class AlternatingDictReplayBuffer(AlternatingSampling, DictReplayBuffer):
     """Replay buffer of :class:`~sb3_camp.camp_dqn.CAMPDQN` for Dict observations; as in SB3 no ``optimize_memory_usage``."""
 
-    def _gather(self, rows: np.ndarray, env_inds: np.ndarray, env: VecNormalize | None) -> DictReplayBufferSamples:
-        windows = self._windows(rows, env_inds, env)
-
+    def _gather(
+        self, rows: np.ndarray, env_inds: np.ndarray, windows: _Windows, env: VecNormalize | None
+    ) -> DictReplayBufferSamples:
         def entries(storage: dict[str, np.ndarray], at: np.ndarray) -> dict[str, th.Tensor]:
             observations = self._normalize_obs({key: array[at, env_inds] for key, array in storage.items()}, env)
             assert isinstance(observations, dict)
