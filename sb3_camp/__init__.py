@@ -5,9 +5,9 @@ The import registers the tasks (``camp/...``) with Gymnasium. The public names l
 alone needs neither PyTorch nor Stable-Baselines3.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sb3_camp.lazy_names import lazy_names
 from sb3_camp.tasks import register_tasks
 
 if TYPE_CHECKING:
@@ -28,13 +28,7 @@ _HOME_OF = {
 
 register_tasks()
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOME_OF)
 
 
 def __dir__() -> list[str]:

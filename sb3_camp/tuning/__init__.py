@@ -4,8 +4,9 @@ Tuning for what is certified: a callback for trainings, and the certified object
 The public names load on first use: every start of the zoo comes by here.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sb3_camp.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from sb3_camp.tuning.callback import CertifiedReturnCallback
@@ -18,10 +19,4 @@ _HOME_OF = {
     "CertifiedReturnCallback": "sb3_camp.tuning.callback",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOME_OF)

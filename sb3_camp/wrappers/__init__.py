@@ -5,9 +5,9 @@ The twin of the noise for Gymnasium's vector environments is in ``wrappers.vecto
 need PyTorch and Stable-Baselines3, which the noise does not.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sb3_camp.lazy_names import lazy_names
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 if TYPE_CHECKING:
@@ -21,10 +21,4 @@ _HOME_OF = {
     "BatchedAttackVecEnv": "sb3_camp.wrappers.batched_attack",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(globals(), _HOME_OF)
