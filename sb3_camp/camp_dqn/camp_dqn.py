@@ -53,12 +53,17 @@ def _is_finite_and_not_negative(value: Any) -> bool:
 
 
 def _linear_schedule(text: str) -> Schedule | str:
-    """The zoo's notation ``lin_<number>``: linear from the number to 0; any other text as it is."""
+    """
+    The zoo's notation ``lin_<number>``, linear from the number to 0, and its opposite ``ramp_<number>``, from 0 to the number;
+    any other text as it is.
+    """
     notation, _, number = text.partition("_")
     try:
-        return LinearSchedule(start=float(number), end=0.0, end_fraction=1.0) if notation == "lin" else text
-    except ValueError:
+        value = float(number)
+        start, end = {"lin": (value, 0.0), "ramp": (0.0, value)}[notation]
+    except (ValueError, KeyError):
         return text
+    return LinearSchedule(start, end, end_fraction=1.0) if _is_finite_and_not_negative(value) else text
 
 
 def _fuse(optimizer: th.optim.Optimizer) -> None:
@@ -121,7 +126,8 @@ class CAMPDQN(DQN):
     :param exploration_final_eps: final value of random action probability
     :param max_grad_norm: The maximum value for the gradient clipping, for each network
     :param camp_lambda: The paper's lambda, the weight of the hinge loss against imitation: a number, a function of the current
-        progress remaining, or "lin_<number>" (from there linearly to 0, as the zoo writes learning rates)
+        progress remaining, "lin_<number>" (from there linearly to 0, as the zoo writes learning rates) or "ramp_<number>"
+        (from 0 linearly to the number: first imitate, then widen the gaps)
     :param camp_eta: The paper's eta, the Q-gap up to which the hinge pulls, in units of the primary's Q-values (which are
         logits, not returns): a number, or "adaptive" for the range of the primary's Q-values over the batch
     :param imitation: "soft": imitate Softmax(reference Q-values) (the paper); "hard": imitate the reference's greedy action
@@ -250,7 +256,8 @@ class CAMPDQN(DQN):
             raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {self.camp_eta!r}.")
         if not callable(self.camp_lambda) and not _is_finite_and_not_negative(self.camp_lambda):
             raise InputError(
-                f"camp_lambda must be a number >= 0, 'lin_<number>' (linear to 0) or a schedule, not {self.camp_lambda!r}."
+                "camp_lambda must be a number >= 0, 'lin_<number>' (linear to 0), 'ramp_<number>' (linear from 0) or a "
+                f"schedule, not {self.camp_lambda!r}."
             )
         for name, choices in (("imitation", ("soft", "hard")), ("replay", ("split", "shared"))):
             if getattr(self, name) not in choices:
