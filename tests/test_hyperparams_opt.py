@@ -60,17 +60,28 @@ def test_every_sample_builds_a_model(algo):
 
 def test_camp_search_space_covers_the_paper():
     study = random_study()
-    eta = []
+    eta, lambdas = [], []
     for _ in range(60):
         trial = study.ask()
-        eta.append(sample_camp_dqn_params(trial, 0, 1, no_her())["camp_eta"])
+        sampled = sample_camp_dqn_params(trial, 0, 1, no_her())
+        eta.append(sampled["camp_eta"])
+        lambdas.append(sampled["camp_lambda"])
     camp_lambda = trial.distributions["camp_lambda"]
     assert camp_lambda.log and camp_lambda.low <= 0.5 and camp_lambda.high >= 16
+    assert any(isinstance(value, float) for value in lambdas), "a constant lambda is never sampled"
+    assert any(str(value).startswith("ramp_") for value in lambdas), "a lambda that rises is never sampled"
     assert set(trial.distributions["imitation"].choices) == {"soft", "hard"}
     assert set(trial.distributions["replay"].choices) == {"split", "shared"}
     assert "adaptive" in eta, "adaptive eta is never sampled"
     assert any(isinstance(value, float) for value in eta), "fixed eta is never sampled"
     assert all(value == "adaptive" or value > 0 for value in eta)
+
+
+def test_trials_of_a_study_without_the_schedule_of_lambda_had_a_constant_one():
+    trial = random_study().ask()
+    sample_camp_dqn_params(trial, 0, 1, no_her())
+    params = {name: value for name, value in trial.params.items() if name != "lambda_schedule"}
+    assert convert_camp_dqn_params(params)["camp_lambda"] == trial.params["camp_lambda"]
 
 
 def test_noisynet_is_searched_in_the_space_of_dqn_without_the_exploration():

@@ -94,7 +94,8 @@ def sample_camp_dqn_params(
     """
     Sampler for CAMP-DQN hyperparams: those of DQN, n-step returns, and CAMP's own.
 
-    The trial holds ``camp_eta`` as "adaptive" or "fixed"; only in the second case it holds ``camp_eta_value`` as well.
+    The trial holds ``camp_eta`` as "adaptive" or "fixed"; only in the second case it holds ``camp_eta_value`` as well. Its
+    ``camp_lambda`` is a number, ``lambda_schedule`` says whether lambda is that number all the time or rises to it.
 
     :param trial: Optuna trial
     :param n_actions: number of dimensions of a continuous action space (unused)
@@ -104,13 +105,18 @@ def sample_camp_dqn_params(
     """
     hyperparams = sample_gaussian_dqn_params(trial, n_actions, n_envs, additional_args)
     # Paper: 0.5 to 16
-    hyperparams["camp_lambda"] = trial.suggest_float("camp_lambda", 0.25, 32, log=True)
+    camp_lambda = trial.suggest_float("camp_lambda", 0.25, 32, log=True)
+    hyperparams["camp_lambda"] = _scheduled(camp_lambda, trial.suggest_categorical("lambda_schedule", ["constant", "ramp"]))
     hyperparams["camp_eta"] = trial.suggest_categorical("camp_eta", ["adaptive", "fixed"])
     if hyperparams["camp_eta"] == "fixed":
         hyperparams["camp_eta"] = trial.suggest_float("camp_eta_value", 0.1, 100, log=True)
     hyperparams["imitation"] = trial.suggest_categorical("imitation", ["soft", "hard"])
     hyperparams["replay"] = trial.suggest_categorical("replay", ["shared", "split"])
     return hyperparams
+
+
+def _scheduled(camp_lambda: float, schedule: str) -> float | str:
+    return f"ramp_{camp_lambda}" if schedule == "ramp" else camp_lambda
 
 
 def convert_camp_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +127,8 @@ def convert_camp_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
     :return: arguments for the constructor of the model
     """
     hyperparams = convert_gaussian_dqn_params(sampled_params)
+    # A study of an earlier version holds constant lambdas only
+    hyperparams["camp_lambda"] = _scheduled(hyperparams["camp_lambda"], hyperparams.pop("lambda_schedule", "constant"))
     if "camp_eta_value" in hyperparams:
         hyperparams["camp_eta"] = hyperparams.pop("camp_eta_value")
     return hyperparams
