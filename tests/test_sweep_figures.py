@@ -184,8 +184,11 @@ def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_la
         "at sigma/2": "90.0",
         "at sigma": "90.0",
         "at 2 sigma": "40.0",
+        "lowest at sigma": "80.0",
+        "highest at sigma": "100.0",
     }
     ppo = next(row for row in found if row["algorithm"] == "ppo" and row["checkpoint"] == "best")
+    assert (ppo["lowest at sigma"], ppo["highest at sigma"]) == ("70.0", "70.0")
     assert [ppo[name] for name in ("certified at 0", "at sigma/2", "at sigma", "at 2 sigma")] == ["120.0", "120.0", "70.0", ""]
     rounded = figure_tables.certified_table(
         [
@@ -196,6 +199,20 @@ def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_la
         "dkw",
     )
     assert rounded[0]["certified at 0"] == "99.9"
+
+
+def test_the_table_of_attacks_has_a_column_for_each_budget_and_is_silent_where_a_seed_lacks_it(table):
+    rows = figure_data.read_results([table])
+    found = figure_tables.attack_table(rows)
+    assert [(line["attack"], line["seeds"], line["at 0"], line["at 0.5"]) for line in found] == [
+        ("pgd", "3", "171.0", "121.0"),
+        ("pgd-sigma0", "3", "190.0", "140.0"),
+    ]
+    incomplete = [row for row in rows if (row.quantity, row.x, row.seed) != ("attacked_return", 0.5, 1)]
+    assert [(line["at 0"], line["at 0.5"]) for line in figure_tables.attack_table(incomplete)] == [
+        ("171.0", ""),
+        ("190.0", ""),
+    ]
 
 
 def test_tables_of_gaps_and_costs(table):
@@ -237,7 +254,7 @@ def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(ta
     kinds = ("certified", "lambda", "validation", "attacks")
     pictures = {f"{kind}_{NAME}" for kind in kinds} | {f"attacks_{NAME}_without_noise"}
     files = {f"{name}.{ending}" for name in pictures for ending in ("png", "pdf", "svg")}
-    tables = {f"{name}.{ending}" for name in ("certified", "q_gap", "costs") for ending in ("md", "csv")}
+    tables = {f"{name}.{ending}" for name in ("certified", "attacks", "q_gap", "costs") for ending in ("md", "csv")}
     assert set(digests(folder)) == files | tables
     assert digests(folder) == digests(again)
     assert len(result.stdout.splitlines()) == len(files) + 3

@@ -1,10 +1,10 @@
-"""The tables of a study: certified returns, Q-gaps and costs of training, over the seeds."""
+"""The tables of a study: certified returns, returns under attack, Q-gaps and costs of training, over the seeds."""
 
 import csv
 import io
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from figure_data import Agent, Cost, Row, agents_of, at_radius, panels_of, select
@@ -21,8 +21,8 @@ def certified_table(rows: Sequence[Row], method: str) -> Table:
     """
     :param rows: All rows
     :param method: Method of the certificates
-    :return: for each agent and checkpoint, medians over the seeds of mean and certified return; certified returns are rounded
-        down, and left out where the certificate of a seed ends before
+    :return: for each agent and checkpoint, medians over the seeds of mean and certified return, and the lowest and highest
+        certified return at sigma; certified returns are rounded down, and left out where the certificate of a seed ends before
     """
     table = []
     certified = select(rows, quantity="certified_return", method=method)
@@ -37,11 +37,40 @@ def certified_table(rows: Sequence[Row], method: str) -> Table:
                 line = {**_names(task, sigma, agent), "checkpoint": checkpoint, "seeds": str(len(seeds))}
                 line["mean return"] = _number(_median(means), 1)
                 for title, factor in _RADII.items():
-                    values = at_radius(own, factor * sigma)
-                    complete = len(values) == len(seeds)
-                    line[title] = floor_decimals(statistics.median(values.values()), 1) if complete else ""
+                    line[title] = _bound(statistics.median, at_radius(own, factor * sigma), seeds)
+                line["lowest at sigma"] = _bound(min, at_radius(own, sigma), seeds)
+                line["highest at sigma"] = _bound(max, at_radius(own, sigma), seeds)
                 table.append(line)
     return table
+
+
+def attack_table(rows: Sequence[Row]) -> Table:
+    """
+    :param rows: All rows
+    :return: for each agent, checkpoint and attack, medians over the seeds of the mean return under it, by budget; left
+        out where a seed lacks a budget
+    """
+    attacked = select(rows, quantity="attacked_return")
+    budgets = sorted({row.x for row in attacked})
+    table = []
+    for task, sigma in panels_of(attacked):
+        part = select(attacked, task=task, sigma=sigma)
+        for agent in agents_of(part):
+            own = select(part, agent=agent)
+            for checkpoint, attack in sorted({(row.checkpoint, row.method) for row in own}):
+                returns = select(own, checkpoint=checkpoint, method=attack)
+                seeds = {row.seed for row in returns}
+                line = {**_names(task, sigma, agent), "checkpoint": checkpoint, "attack": attack, "seeds": str(len(seeds))}
+                for budget in budgets:
+                    values = [row.value for row in select(returns, x=budget)]
+                    line[f"at {exact(budget)}"] = _number(_median(values) if len(values) == len(seeds) else math.nan, 1)
+                table.append(line)
+    return table
+
+
+def _bound(choose: Callable[[Iterable[float]], float], values: Mapping[int, float], seeds: Collection[int]) -> str:
+    """One of the bounds of the seeds, rounded down; nothing if one of the seeds has none."""
+    return floor_decimals(choose(values.values()), 1) if len(values) == len(seeds) else ""
 
 
 def gap_table(rows: Sequence[Row]) -> Table:

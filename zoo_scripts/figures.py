@@ -29,7 +29,7 @@ from figure_data import (
     short_task,
     summary,
 )
-from figure_tables import certified_table, cost_table, gap_table, write_table
+from figure_tables import attack_table, certified_table, cost_table, gap_table, write_table
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -253,7 +253,12 @@ def _figures(args: argparse.Namespace) -> None:
             for ending in args.format:
                 write_picture(figure, args.output / f"{name}.{ending}")
                 print(args.output / f"{name}.{ending}")
-    tables = {"certified": certified_table(rows, args.method), "q_gap": gap_table(rows), "costs": cost_table(costs)}
+    tables = {
+        "certified": certified_table(rows, args.method),
+        "attacks": attack_table(rows),
+        "q_gap": gap_table(rows),
+        "costs": cost_table(costs),
+    }
     for name, table in tables.items():
         if table:
             write_table(table, args.output / name)
