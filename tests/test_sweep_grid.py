@@ -24,6 +24,7 @@ SETTINGS = {
     "variants": {},
     "attack_budgets": None,
     "attack_episodes": None,
+    "attack_envs": None,
 }
 
 
@@ -106,10 +107,10 @@ def test_evaluations_measure_gaps_of_q_values_and_possible_returns_are_used_wher
 
 def test_best_and_last_checkpoint_are_attacked_with_and_without_noise():
     cell = Cell(TASK, "camp_dqn", None, "default", 0.2, 0)
-    changes = {"attack_episodes": 50, "attack_budgets": [0.0, 0.5]}
+    changes = {"attack_episodes": 50, "attack_budgets": [0.0, 0.5], "attack_envs": 20}
     own, clean = (command(cell, f"attack-last-pgd{suffix}", **changes) for suffix in ("", "-sigma0"))
     assert "--load-best" not in own and "--load-best" in command(cell, "attack-best-pgd", **changes)
-    assert "--budget 0 0.5 -n 50" in own and "--sigma" not in own and "--sigma 0 " in clean
+    assert "--budget 0 0.5 -n 50 --n-envs 20" in own and "--sigma" not in own and "--sigma 0 " in clean
 
 
 GOOD = ["--algos", "camp_dqn", "ppo", "--seeds", "0"]
@@ -147,6 +148,8 @@ GOOD = ["--algos", "camp_dqn", "ppo", "--seeds", "0"]
         (["--n-episodes", "0"], "--n-episodes must be at least 1"),
         (["--radii", "-0.1"], "--radii must be numbers"),
         (["--attack-budgets", "1"], "are for --attacks"),
+        (["--attack-envs", "8"], "are for --attacks"),
+        (["--attacks", "pgd", "--attack-envs", "-1"], "--attack-envs must be at least 1"),
         (["--attacks", "pgd", "--attack-budgets", "inf"], "--attack-budgets must be numbers"),
         (["--storage", "study.db"], "neither a journal file"),
         (["--storage", "sqlite:///study.db"], "needs --study-name"),
@@ -168,7 +171,7 @@ def begun(folder, **changes):
 
 def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
     variant = {"a": {"algo": None, "params": ["gamma:0.9"]}}
-    first = {"conf": {"ppo": None}, "variants": variant, "attack_episodes": 100}
+    first = {"conf": {"ppo": None}, "variants": variant, "attack_episodes": 100, "attack_envs": 64}
     begun(tmp_path, **first)
     kept = (tmp_path / "sweep.json").read_bytes()
     begun(tmp_path, **first)
@@ -181,6 +184,7 @@ def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
         {"n_eval_envs": 1},
         {"device": "cuda"},
         {"attack_episodes": 101},
+        {"attack_envs": 65},
         {"conf": {"ppo": {"path": "a.yml", "sha256": "0"}}},
         {"variants": {"a": {"algo": None, "params": ["gamma:0.8"]}}},
     ):

@@ -53,6 +53,7 @@ _COMMON = {
 _ATTACK = {
     "attack_budgets": "--attack-budgets",
     "attack_episodes": "--attack-episodes",
+    "attack_envs": "--attack-envs",
 }
 
 
@@ -265,7 +266,7 @@ def _merged(file: Path, kept: dict[str, Any], new: dict[str, Any]) -> dict[str, 
     for key, option in _COMMON.items():
         check(kept[key], new[key], option)
     for key, option in _ATTACK.items():
-        if kept[key] is not None and new[key] is not None:
+        if kept.get(key) is not None and new[key] is not None:
             check(kept[key], new[key], option)
     for algo, conf in new["conf"].items():
         if algo in kept["conf"] and (kept["conf"][algo] or {}).get("sha256") != (conf or {}).get("sha256"):
@@ -273,7 +274,7 @@ def _merged(file: Path, kept: dict[str, Any], new: dict[str, Any]) -> dict[str, 
     for name, variant in new["variants"].items():
         old = kept["variants"].get(name, variant)
         check(old["params"], variant["params"], f"--variant {name}")
-    merged = {**kept, **{key: new[key] for key in _ATTACK if kept[key] is None}}
+    merged = {**kept, **{key: new[key] for key in _ATTACK if kept.get(key) is None}}
     return {**merged, "conf": {**kept["conf"], **new["conf"]}, "variants": {**kept["variants"], **new["variants"]}}
 
 

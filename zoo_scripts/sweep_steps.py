@@ -89,7 +89,8 @@ def cell_steps(
             steps.append(Step(f"certify-{checkpoint}-{method}", ["-m", "sb3_camp.certify", *arguments]))
         for name in attack_names(attacks, attack_sigmas):
             attack, _, sigma = name.partition("-sigma")
-            arguments = [*agent, "--attack", attack, *budgets, "-n", str(settings["attack_episodes"]), "--resume"]
+            arguments = [*agent, "--attack", attack, *budgets, "-n", str(settings["attack_episodes"])]
+            arguments += ["--n-envs", str(settings["attack_envs"]), "--resume"]
             arguments += [*(["--sigma", sigma] if sigma else []), "-o", str(attack_folder(cell, folder, checkpoint, name))]
             steps.append(Step(f"attack-{checkpoint}-{name}", ["-m", "sb3_camp.attack", *arguments]))
     return steps
