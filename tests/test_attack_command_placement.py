@@ -8,9 +8,9 @@ from stable_baselines3 import DQN
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
-from sb3_camp.evaluation.environment import wrapper_chain
 from sb3_camp.robustness.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.wrappers import AdversarialObservationWrapper, BatchedAttackVecEnv, NoisyObservationWrapper
+from sb3_camp.wrappers.chain import wrapper_chain
 
 NOISY = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.1}}
 STACKING = "gymnasium.wrappers.FrameStackObservation"

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import (
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.recorder import EpisodeRecorder
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
@@ -156,16 +157,6 @@ class EvaluationEnv:
             raise
         except _CANNOT_BUILD as error:
             raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-
-
-def wrapper_chain(env: gym.Env) -> Iterator[gym.Wrapper]:
-    """
-    :param env: An environment
-    :return: its wrappers, the outermost first
-    """
-    while isinstance(env, gym.Wrapper):
-        yield env
-        env = env.env
 
 
 def smoothing_noises(chain: Sequence[gym.Wrapper]) -> list[int]:

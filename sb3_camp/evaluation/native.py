@@ -13,10 +13,11 @@ import gymnasium as gym
 from gymnasium.vector import VectorEnv, VectorWrapper
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.environment import EvaluationEnv, wrapper_chain
+from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.evaluation.vector_episodes import noises
 from sb3_camp.wrappers import vector
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 # Wrappers of a single environment that have a twin for vector environments, with the same arguments

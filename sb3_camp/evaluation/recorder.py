@@ -7,6 +7,7 @@ import gymnasium as gym
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.wrappers.chain import wrapper_chain
 
 N_CLOSED = "n_closed_episodes"
 """Key that every ``info`` of an :class:`EpisodeRecorder` has: how many closed episodes wait to be taken."""
@@ -59,14 +60,11 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
     """
 
     def __init__(self, env: gym.Env) -> None:
-        inner = env
-        while isinstance(inner, gym.Wrapper):
-            if isinstance(inner, EpisodicLifeEnv):
-                raise InputError(
-                    "EpisodicLifeEnv is part of the environment itself, so each life counts as an episode, but the lives of "
-                    "one game are not independent: take it out, or put it into env_wrapper"
-                )
-            inner = inner.env
+        if any(isinstance(wrapper, EpisodicLifeEnv) for wrapper in wrapper_chain(env)):
+            raise InputError(
+                "EpisodicLifeEnv is part of the environment itself, so each life counts as an episode, but the lives of "
+                "one game are not independent: take it out, or put it into env_wrapper"
+            )
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
         self._episode = Episode()

@@ -18,11 +18,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper,
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces
-from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises, wrapper_chain
+from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises
 from sb3_camp.robustness.sight import check_sight
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.attacked_space import attacked_entry
 from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 

@@ -29,9 +29,9 @@ from stable_baselines3.common.vec_env import (
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.environment import wrapper_chain
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 # These classes themselves: a subclass may do anything

@@ -16,6 +16,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 from sb3_camp.wrappers.adversary import Adversary, AttackedFrame, AttackRequest
 from sb3_camp.wrappers.attacked_space import attacked_entry, observed_entry, received_space
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.episode_budget import EpisodeBudget
 from sb3_camp.wrappers.frame_history import GivenStack, SentFrames, StackPadding
 from sb3_camp.wrappers.frame_layout import FrameLayout
@@ -237,26 +238,21 @@ def _counter_of_real_resets(env: gym.Env) -> _ResetCounter | None:
 
     :return: None if there are no lives, so that each reset is a real one
     """
-    innermost = None
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, EpisodicLifeEnv):
-            innermost = env
-        env = env.env
-    if innermost is None:
+    lives = [wrapper for wrapper in wrapper_chain(env) if isinstance(wrapper, EpisodicLifeEnv)]
+    if not lives:
         return None
+    innermost = lives[-1]
     innermost.env = counter = _ResetCounter(innermost.env)
     return counter
 
 
 def _check_only_adversary(env: gym.Env) -> None:
     """Each adversary has its own budget, so that together they would spend more than any of them."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, AdversarialObservationWrapper):
-            raise InputError(
-                "AdversarialObservationWrapper: the environment has an adversary already, and their budgets would add up: use "
-                "one, with the budget that both may have together."
-            )
-        env = env.env
+    if any(isinstance(wrapper, AdversarialObservationWrapper) for wrapper in wrapper_chain(env)):
+        raise InputError(
+            "AdversarialObservationWrapper: the environment has an adversary already, and their budgets would add up: use "
+            "one, with the budget that both may have together."
+        )
 
 
 def _check_stack(n_stack: int, stack_padding: str) -> None:

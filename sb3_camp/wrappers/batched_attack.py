@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from sb3_camp.errors import InputError
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.adversary import AttackedFrame, AttackRequest
+from sb3_camp.wrappers.chain import wrapper_chain
 
 
 class BatchedAttackVecEnv(DummyVecEnv):
@@ -91,10 +92,9 @@ class BatchedAttackVecEnv(DummyVecEnv):
 
 
 def _adversary(env: gym.Env, i: int) -> AdversarialObservationWrapper:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, AdversarialObservationWrapper):
-            return env  # the only one, or it would not have been built
-        env = env.env
+    for wrapper in wrapper_chain(env):
+        if isinstance(wrapper, AdversarialObservationWrapper):
+            return wrapper  # the only one, or it would not have been built
     raise InputError(f"BatchedAttackVecEnv: environment {i} has no AdversarialObservationWrapper: use DummyVecEnv.")
 
 

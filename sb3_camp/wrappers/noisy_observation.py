@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_camp.errors import InputError
+from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
 
 
@@ -114,9 +115,8 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
 
 def _check_first_noise(env: gym.Env, sigma: float) -> None:
     """Refuse a second noise when it is built, not only after a training that no certificate can follow."""
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, NoisyObservationWrapper) and env.sigma > 0 and sigma > 0:
-            spec = env.spec
+    for inner in wrapper_chain(env):
+        if isinstance(inner, NoisyObservationWrapper) and inner.sigma > 0 and sigma > 0:
+            spec = inner.spec
             task = f"{spec.id} has its own, set by its argument sigma: " if spec and "sigma" in spec.kwargs else ""
-            raise InputError(f"2 smoothing noises on top of each other (sigma {env.sigma:g} and {sigma:g}): {task}use one")
-        env = env.env
+            raise InputError(f"2 smoothing noises on top of each other (sigma {inner.sigma:g} and {sigma:g}): {task}use one")
