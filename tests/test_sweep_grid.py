@@ -21,6 +21,7 @@ SETTINGS = {
     "n_episodes": 10000,
     "radii": None,
     "conf": {},
+    "package_hyperparameters": {},
     "variants": {},
     "attack_budgets": None,
     "attack_episodes": None,
@@ -171,7 +172,13 @@ def begun(folder, **changes):
 
 def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
     variant = {"a": {"algo": None, "params": ["gamma:0.9"]}}
-    first = {"conf": {"ppo": None}, "variants": variant, "attack_episodes": 100, "attack_envs": 64}
+    first = {
+        "conf": {"ppo": None},
+        "package_hyperparameters": {"ppo T": "1"},
+        "variants": variant,
+        "attack_episodes": 100,
+        "attack_envs": 64,
+    }
     begun(tmp_path, **first)
     kept = (tmp_path / "sweep.json").read_bytes()
     begun(tmp_path, **first)
@@ -186,11 +193,30 @@ def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
         {"attack_episodes": 101},
         {"attack_envs": 65},
         {"conf": {"ppo": {"path": "a.yml", "sha256": "0"}}},
+        {"package_hyperparameters": {"ppo T": "2"}},
         {"variants": {"a": {"algo": None, "params": ["gamma:0.8"]}}},
     ):
         with pytest.raises(InputError, match="the sweep was begun with"):
             begun(tmp_path, **{**first, **changes})
     assert (tmp_path / "sweep.json").read_bytes() == kept
+
+
+def test_an_edit_of_the_packages_yml_is_noticed_where_it_is_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(sweep_grid, "hyperparams_folder", lambda: tmp_path)
+    file = tmp_path / "camp_dqn.yml"
+
+    def digests(text, conf=None):
+        file.write_text(text)
+        return sweep_grid.package_hyperparameters(["A-v0", "B-v0"], ["camp_dqn", "dqn"], {"camp_dqn": conf, "dqn": None})
+
+    before = digests("default: {gamma: 0.9}\nA-v0: {gamma: 0.8}\n")
+    assert set(before) == {"camp_dqn A-v0", "camp_dqn B-v0"}, "the zoo's own dqn.yml is not of the package"
+    assert digests("# a comment\nA-v0: {gamma: 0.8}\ndefault: {gamma: 0.9}\nC-v0: {}\n") == before
+    own = digests("default: {gamma: 0.9}\nA-v0: {gamma: 0.7}\n")
+    assert own["camp_dqn A-v0"] != before["camp_dqn A-v0"] and own["camp_dqn B-v0"] == before["camp_dqn B-v0"]
+    default = digests("default: {gamma: 0.5}\nA-v0: {gamma: 0.8}\n")
+    assert default["camp_dqn A-v0"] == before["camp_dqn A-v0"] and default["camp_dqn B-v0"] != before["camp_dqn B-v0"]
+    assert digests("A-v0: {}\n", conf={"path": "mine.yml"}) == {}
 
 
 def test_algorithms_variants_and_an_attack_may_be_added_to_a_sweep(tmp_path):

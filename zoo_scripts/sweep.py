@@ -21,7 +21,15 @@ from typing import Any
 import optuna
 from sweep_cells import Cell
 from sweep_claims import Claims, lock_file
-from sweep_grid import CAMP, SWEEP_FORMAT, build_grid, find_conf, keep_settings, parse_variants
+from sweep_grid import (
+    CAMP,
+    SWEEP_FORMAT,
+    build_grid,
+    find_conf,
+    keep_settings,
+    package_hyperparameters,
+    parse_variants,
+)
 from sweep_steps import Step, StepFailed, attack_folder, attack_names, cell_steps, evaluation_folder, locked, run_cell
 from sweep_table import write_tables
 from tqdm import tqdm
@@ -137,6 +145,7 @@ def _sweep(args: argparse.Namespace) -> list[str]:
     variants = parse_variants(args.variant)
     cells = build_grid(args.tasks, args.algos, args.lambdas, variants, args.sigmas, args.seeds)
     storage, study_name = _storage(args)
+    conf = find_conf(args.algos, args.conf)
     settings = keep_settings(
         args.output,
         {
@@ -144,7 +153,8 @@ def _sweep(args: argparse.Namespace) -> list[str]:
             **{name: getattr(args, name) for name in ("n_timesteps", "eval_freq", "eval_episodes", "n_eval_envs")},
             **{name: getattr(args, name) for name in ("device", "gym_packages", "n_episodes")},
             "radii": None if args.radii is None else sorted({abs(radius) for radius in args.radii}),
-            "conf": find_conf(args.algos, args.conf),
+            "conf": conf,
+            "package_hyperparameters": package_hyperparameters(args.tasks, args.algos, conf),
             "variants": {name: asdict(variant) for name, variant in variants.items()},
             "attack_budgets": sorted({abs(budget) for budget in args.attack_budgets}) if args.attack_budgets else None,
             "attack_episodes": (args.attack_episodes or 1000) if args.attacks else None,

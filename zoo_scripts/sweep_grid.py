@@ -219,6 +219,26 @@ def find_conf(algos: list[str], given: list[str]) -> dict[str, dict[str, str] | 
     return found
 
 
+def package_hyperparameters(tasks: list[str], algos: list[str], conf: Mapping[str, Any]) -> dict[str, str]:
+    """
+    What the yml files of the package say, so that an edit between two runs of a sweep does not mix two settings in one table.
+
+    :param tasks: The tasks
+    :param algos: The algorithms
+    :param conf: What ``find_conf`` found: algorithms with a file of their own are left out
+    :return: for each "algorithm task" the SHA-256 of its hyper-parameters
+    """
+    found = {}
+    for algo in algos:
+        for path in (hyperparams_folder() / f"{algo}.yml", hyperparams_folder() / "baselines" / f"{algo}.yml"):
+            if conf[algo] is None and path.is_file():
+                sections = yaml.safe_load(path.read_text(encoding="utf-8"))
+                for task in tasks:
+                    own = sections.get(task, [sections.get("atari"), sections.get("default")])
+                    found[f"{algo} {task}"] = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+    return found
+
+
 def baseline_conf(algo: str, task: str) -> str | None:
     """The yml of the package for an algorithm of the stock zoo, if it has one for the task."""
     path = hyperparams_folder() / "baselines" / f"{algo}.yml"
@@ -271,11 +291,20 @@ def _merged(file: Path, kept: dict[str, Any], new: dict[str, Any]) -> dict[str, 
     for algo, conf in new["conf"].items():
         if algo in kept["conf"] and (kept["conf"][algo] or {}).get("sha256") != (conf or {}).get("sha256"):
             raise InputError(f"{file}: the sweep was begun with another content of --conf for {algo}: {way_out}")
+    known = kept.get("package_hyperparameters", {})
+    for name, digest in new["package_hyperparameters"].items():
+        if known.get(name, digest) != digest:
+            raise InputError(
+                f"{file}: the sweep was begun with other hyper-parameters of {name} in the yml of the package: put them back "
+                "and name the change as a --variant, or give another folder with -o"
+            )
     for name, variant in new["variants"].items():
         old = kept["variants"].get(name, variant)
         check(old["params"], variant["params"], f"--variant {name}")
     merged = {**kept, **{key: new[key] for key in _ATTACK if kept.get(key) is None}}
-    return {**merged, "conf": {**kept["conf"], **new["conf"]}, "variants": {**kept["variants"], **new["variants"]}}
+    for key in ("conf", "variants", "package_hyperparameters"):
+        merged[key] = {**kept.get(key, {}), **new[key]}
+    return merged
 
 
 def _shown(value: Any) -> str:
