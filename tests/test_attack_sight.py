@@ -17,6 +17,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.robustness.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.robustness.sight import SightCheck, check_sight
+from sb3_camp.wrappers.chain import wrapper_chain
 
 NOISY = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.1}}
 
@@ -87,10 +88,7 @@ def test_wrappers_that_leave_observations_alone_are_let_through():
         gym_wrappers.NormalizeReward,
     ):
         env = wrapper(env)
-    chain = []
-    while isinstance(env, gym.Wrapper):
-        chain.append(env)
-        env = env.env
+    chain = list(wrapper_chain(env))
     assert len(chain) == 11
     check_sight(chain, [])
 

@@ -41,6 +41,16 @@ def test_save_and_load_keep_both_networks_both_optimizers_and_the_target(tmp_pat
     assert same(weights(model.reference_policy), weights(other.reference_policy))
 
 
+def test_a_lambda_that_rises_is_saved_and_the_loader_may_give_another(tmp_path):
+    model = small_model(camp_lambda="ramp_8")
+    model.learn(400)
+    model.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu")
+    assert [loaded.camp_lambda_schedule(remaining) for remaining in (1.0, 0.25, 0.0)] == [0.0, 6.0, 8.0]
+    constant = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu", camp_lambda=8.0)
+    assert [constant.camp_lambda_schedule(remaining) for remaining in (1.0, 0.25, 0.0)] == [8.0, 8.0, 8.0]
+
+
 def test_training_goes_on_where_a_saved_model_and_buffer_left_off(tmp_path):
     whole = Trace()
     small_model(train_freq=7).learn(2002, callback=whole)

@@ -192,6 +192,7 @@ def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
         {"device": "cuda"},
         {"attack_episodes": 101},
         {"attack_envs": 65},
+        {"attack_budgets": [0.5]},
         {"conf": {"ppo": {"path": "a.yml", "sha256": "0"}}},
         {"package_hyperparameters": {"ppo T": "2"}},
         {"variants": {"a": {"algo": None, "params": ["gamma:0.8"]}}},
@@ -203,20 +204,27 @@ def test_a_sweep_cannot_go_on_with_other_common_settings(tmp_path):
 
 def test_an_edit_of_the_packages_yml_is_noticed_where_it_is_used(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep_grid, "hyperparams_folder", lambda: tmp_path)
-    file = tmp_path / "camp_dqn.yml"
+    file, baseline = tmp_path / "camp_dqn.yml", tmp_path / "baselines" / "ppo.yml"
+    baseline.parent.mkdir()
+    baseline.write_text("Acrobot-v1: {n_steps: 32}")
 
     def digests(text, conf=None):
         file.write_text(text)
-        return sweep_grid.package_hyperparameters(["A-v0", "B-v0"], ["camp_dqn", "dqn"], {"camp_dqn": conf, "dqn": None})
+        algos = ["camp_dqn", "ppo", "dqn"]
+        return sweep_grid.package_hyperparameters(tasks, algos, {"camp_dqn": conf, "ppo": None, "dqn": None})
 
-    before = digests("default: {gamma: 0.9}\nA-v0: {gamma: 0.8}\n")
-    assert set(before) == {"camp_dqn A-v0", "camp_dqn B-v0"}, "the zoo's own dqn.yml is not of the package"
-    assert digests("# a comment\nA-v0: {gamma: 0.8}\ndefault: {gamma: 0.9}\nC-v0: {}\n") == before
-    own = digests("default: {gamma: 0.9}\nA-v0: {gamma: 0.7}\n")
-    assert own["camp_dqn A-v0"] != before["camp_dqn A-v0"] and own["camp_dqn B-v0"] == before["camp_dqn B-v0"]
-    default = digests("default: {gamma: 0.5}\nA-v0: {gamma: 0.8}\n")
-    assert default["camp_dqn A-v0"] == before["camp_dqn A-v0"] and default["camp_dqn B-v0"] != before["camp_dqn B-v0"]
-    assert digests("A-v0: {}\n", conf={"path": "mine.yml"}) == {}
+    tasks = ["CartPole-v1", "Acrobot-v1", "PongNoFrameskip-v4"]
+    cart, acro, pong = (f"camp_dqn {task}" for task in tasks)
+    text = "atari: {gamma: 0.6}\ndefault: {gamma: 0.9}\nCartPole-v1: {gamma: 0.8}\n"
+    before = digests(text)
+    assert set(before) == {cart, acro, pong, "ppo Acrobot-v1"}, "the zoo's own dqn.yml is not of the package"
+    assert digests("# a comment\nPendulum-v1: {}\n" + text) == before
+    for edit, changed in (("0.8", cart), ("0.9", acro), ("0.6", pong)):
+        after = digests(text.replace(edit, "0.1"))
+        assert {name for name in before if after[name] != before[name]} == {changed}
+    assert set(digests(text, conf={"path": "mine.yml"})) == {"ppo Acrobot-v1"}
+    baseline.write_text("Acrobot-v1: {n_steps: 64}")
+    assert digests(text)["ppo Acrobot-v1"] != before["ppo Acrobot-v1"]
 
 
 def test_algorithms_variants_and_an_attack_may_be_added_to_a_sweep(tmp_path):

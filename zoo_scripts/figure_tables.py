@@ -37,9 +37,10 @@ def certified_table(rows: Sequence[Row], method: str) -> Table:
                 line = {**_names(task, sigma, agent), "checkpoint": checkpoint, "seeds": str(len(seeds))}
                 line["mean return"] = _number(_median(means), 1)
                 for title, factor in _RADII.items():
-                    line[title] = _bound(statistics.median, at_radius(own, factor * sigma), seeds)
-                line["lowest at sigma"] = _bound(min, at_radius(own, sigma), seeds)
-                line["highest at sigma"] = _bound(max, at_radius(own, sigma), seeds)
+                    line[title] = _of_bounds(statistics.median, at_radius(own, factor * sigma), seeds)
+                at_sigma = at_radius(own, sigma)
+                line["lowest at sigma"] = _of_bounds(min, at_sigma, seeds)
+                line["highest at sigma"] = _of_bounds(max, at_sigma, seeds)
                 table.append(line)
     return table
 
@@ -68,9 +69,9 @@ def attack_table(rows: Sequence[Row]) -> Table:
     return table
 
 
-def _bound(choose: Callable[[Iterable[float]], float], values: Mapping[int, float], seeds: Collection[int]) -> str:
-    """One of the bounds of the seeds, rounded down; nothing if one of the seeds has none."""
-    return floor_decimals(choose(values.values()), 1) if len(values) == len(seeds) else ""
+def _of_bounds(statistic: Callable[[Iterable[float]], float], bounds: Mapping[int, float], seeds: Collection[int]) -> str:
+    """A statistic of the bounds of the seeds, rounded down; empty if one of the seeds has none."""
+    return floor_decimals(statistic(bounds.values()), 1) if len(bounds) == len(seeds) else ""
 
 
 def gap_table(rows: Sequence[Row]) -> Table:

@@ -1,6 +1,6 @@
 """
 Draw what is in the tables of sweeps: certified curves, lambda ablation, validation curves and attacks, with tables of
-certified returns, Q-gaps and costs. Only what the tables have data for is made.
+certified returns, returns under attack, Q-gaps and costs. Only what the tables have data for is made.
 
 Curves are medians over the seeds, bands go from the lowest to the highest seed.
 Example: python zoo_scripts/figures.py sweep/results.csv -o figures --format png pdf

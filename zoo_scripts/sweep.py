@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     grid.add_argument("--algos", nargs="+", required=True, help="algorithms, by the zoo's names")
     grid.add_argument("--sigmas", nargs="+", type=float, required=True, help="standard deviations of the noise")
     grid.add_argument("--seeds", nargs="+", type=int, required=True, help="seeds of training, evaluation and attack")
-    grid.add_argument("--lambdas", nargs="+", type=float, help=f"values of camp_lambda, for {CAMP} (default: its yml's)")
+    grid.add_argument("--lambdas", nargs="+", type=float, help=f"constant camp_lambdas, for {CAMP} (default: its yml's)")
     grid.add_argument(
         "--variant",
         nargs=2,

@@ -21,7 +21,7 @@ from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.errors import InputError
 from sb3_camp.zoo.registration import hyperparams_folder
 
-SWEEP_FORMAT = "sb3_camp-sweep-1"
+SWEEP_FORMAT = "sb3_camp-sweep-2"
 CAMP = "camp_dqn"
 # Keys of the zoo's yml files that are not arguments of the algorithm
 _ZOO_KEYS = {
@@ -222,21 +222,32 @@ def find_conf(algos: list[str], given: list[str]) -> dict[str, dict[str, str] | 
 def package_hyperparameters(tasks: list[str], algos: list[str], conf: Mapping[str, Any]) -> dict[str, str]:
     """
     What the yml files of the package say, so that an edit between two runs of a sweep does not mix two settings in one table.
+    Any edit of the section counts, also of what the command line sets.
 
     :param tasks: The tasks
     :param algos: The algorithms
     :param conf: What ``find_conf`` found: algorithms with a file of their own are left out
-    :return: for each "algorithm task" the SHA-256 of its hyper-parameters
+    :return: for each "algorithm task" that such a file is for, the SHA-256 of its hyper-parameters
     """
     found = {}
-    for algo in algos:
-        for path in (hyperparams_folder() / f"{algo}.yml", hyperparams_folder() / "baselines" / f"{algo}.yml"):
-            if conf[algo] is None and path.is_file():
+    for algo in (algo for algo in algos if conf[algo] is None):
+        for task in tasks:
+            path = _package_yml(algo, task)
+            if path is not None:
                 sections = yaml.safe_load(path.read_text(encoding="utf-8"))
-                for task in tasks:
-                    own = sections.get(task, [sections.get("atari"), sections.get("default")])
-                    found[f"{algo} {task}"] = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+                # The zoo's choice
+                otherwise = "atari" if "AtariEnv" in str(gym.spec(task).entry_point) else "default"
+                section = json.dumps(sections.get(task, sections.get(otherwise)), sort_keys=True)
+                found[f"{algo} {task}"] = hashlib.sha256(section.encode()).hexdigest()
     return found
+
+
+def _package_yml(algo: str, task: str) -> Path | None:
+    own = hyperparams_folder() / f"{algo}.yml"
+    if own.is_file():
+        return own
+    baseline = baseline_conf(algo, task)
+    return None if baseline is None else Path(baseline)
 
 
 def baseline_conf(algo: str, task: str) -> str | None:
@@ -285,15 +296,15 @@ def _merged(file: Path, kept: dict[str, Any], new: dict[str, Any]) -> dict[str, 
 
     for key, option in _COMMON.items():
         check(kept[key], new[key], option)
-    for key, option in _ATTACK.items():
-        if kept.get(key) is not None and new[key] is not None:
+    attacked = kept["attack_episodes"] is not None
+    if attacked and new["attack_episodes"] is not None:
+        for key, option in _ATTACK.items():
             check(kept[key], new[key], option)
     for algo, conf in new["conf"].items():
         if algo in kept["conf"] and (kept["conf"][algo] or {}).get("sha256") != (conf or {}).get("sha256"):
             raise InputError(f"{file}: the sweep was begun with another content of --conf for {algo}: {way_out}")
-    known = kept.get("package_hyperparameters", {})
     for name, digest in new["package_hyperparameters"].items():
-        if known.get(name, digest) != digest:
+        if kept["package_hyperparameters"].get(name, digest) != digest:
             raise InputError(
                 f"{file}: the sweep was begun with other hyper-parameters of {name} in the yml of the package: put them back "
                 "and name the change as a --variant, or give another folder with -o"
@@ -301,10 +312,8 @@ def _merged(file: Path, kept: dict[str, Any], new: dict[str, Any]) -> dict[str, 
     for name, variant in new["variants"].items():
         old = kept["variants"].get(name, variant)
         check(old["params"], variant["params"], f"--variant {name}")
-    merged = {**kept, **{key: new[key] for key in _ATTACK if kept.get(key) is None}}
-    for key in ("conf", "variants", "package_hyperparameters"):
-        merged[key] = {**kept.get(key, {}), **new[key]}
-    return merged
+    merged = kept if attacked else {**kept, **{key: new[key] for key in _ATTACK}}
+    return {**merged, **{key: {**kept[key], **new[key]} for key in ("conf", "variants", "package_hyperparameters")}}
 
 
 def _shown(value: Any) -> str:

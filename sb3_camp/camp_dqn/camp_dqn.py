@@ -60,10 +60,12 @@ def _linear_schedule(text: str) -> Schedule | str:
     notation, _, number = text.partition("_")
     try:
         value = float(number)
-        start, end = {"lin": (value, 0.0), "ramp": (0.0, value)}[notation]
-    except (ValueError, KeyError):
+    except ValueError:
         return text
-    return LinearSchedule(start, end, end_fraction=1.0) if _is_finite_and_not_negative(value) else text
+    if notation not in ("lin", "ramp") or not _is_finite_and_not_negative(value):
+        return text
+    start, end = (value, 0.0) if notation == "lin" else (0.0, value)
+    return LinearSchedule(start, end, end_fraction=1.0)
 
 
 def _fuse(optimizer: th.optim.Optimizer) -> None:
