@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium as gym
 import yaml
+from rl_zoo3.exp_manager import ExperimentManager
 from rl_zoo3.utils import ALGOS
 from stable_baselines3 import DQN
 from sweep_cells import DEFAULT, Cell, write_atomically
@@ -231,28 +232,24 @@ def package_hyperparameters(tasks: list[str], algos: list[str], conf: Mapping[st
     """
     found = {}
     for algo in (algo for algo in algos if conf[algo] is None):
+        paths = (hyperparams_folder() / f"{algo}.yml", _baseline_yml(algo))
+        path = next((path for path in paths if path.is_file()), None)
+        sections = {} if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
         for task in tasks:
-            path = _package_yml(algo, task)
-            if path is not None:
-                sections = yaml.safe_load(path.read_text(encoding="utf-8"))
-                # The zoo's choice
-                otherwise = "atari" if "AtariEnv" in str(gym.spec(task).entry_point) else "default"
-                section = json.dumps(sections.get(task, sections.get(otherwise)), sort_keys=True)
-                found[f"{algo} {task}"] = hashlib.sha256(section.encode()).hexdigest()
+            otherwise = "atari" if ExperimentManager.is_atari(task) else "default"  # as the zoo chooses
+            section = sections.get(task, sections.get(otherwise))
+            if section is not None:
+                found[f"{algo} {task}"] = hashlib.sha256(json.dumps(section, sort_keys=True).encode()).hexdigest()
     return found
 
 
-def _package_yml(algo: str, task: str) -> Path | None:
-    own = hyperparams_folder() / f"{algo}.yml"
-    if own.is_file():
-        return own
-    baseline = baseline_conf(algo, task)
-    return None if baseline is None else Path(baseline)
+def _baseline_yml(algo: str) -> Path:
+    return hyperparams_folder() / "baselines" / f"{algo}.yml"
 
 
 def baseline_conf(algo: str, task: str) -> str | None:
     """The yml of the package for an algorithm of the stock zoo, if it has one for the task."""
-    path = hyperparams_folder() / "baselines" / f"{algo}.yml"
+    path = _baseline_yml(algo)
     if not path.is_file() or task not in yaml.safe_load(path.read_text(encoding="utf-8")):
         return None
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
