@@ -180,6 +180,16 @@ def test_behind_a_frame_stack_the_reference_sees_the_newest_frame():
     assert noise.std() == pytest.approx(0.2, rel=0.1)
 
 
+@pytest.mark.parametrize(("env_id", "n_seen"), [("camp/CartPole1-v0", 4), ("camp/CartPole5-v0", 4), ("camp/Highway-v0", 25)])
+def test_the_tasks_that_observe_vectors_report_what_lies_under_their_noise(env_id, n_seen):
+    env = make_vec_env(env_id, seed=0, env_kwargs={"sigma": 0.5})
+    model = CAMPDQN("MlpPolicy", env, clean_reference=True, learning_starts=10, train_freq=4, buffer_size=60, seed=0)
+    model.learn(60)
+    noise = model.replay_buffer.observations[..., -n_seen:] - model.replay_buffer.clean_observations
+    assert model.replay_buffer.clean_observations.shape == (60, 1, n_seen)
+    assert noise.std() == pytest.approx(0.5, rel=0.15)
+
+
 def test_saving_loading_and_continuing(tmp_path):
     model = small_model(noisy_cartpole(), clean_reference=True).learn(200)
     model.save(tmp_path / "model")

@@ -30,7 +30,7 @@ def make_highway(sigma: float, config: Mapping[str, Any] | None = None, render_m
     settings = _merged(_merged(HighwayEnvFast.default_config(), own), {} if config is None else config)
     _check_nested("observation", settings["observation"], "Kinematics", KinematicObservation)
     _check_nested("action", settings["action"], "DiscreteMetaAction", DiscreteMetaAction)
-    return FlattenObservation(NoisyObservationWrapper(HighwayEnvFast(settings, render_mode), sigma))
+    return NoisyObservationWrapper(FlattenObservation(HighwayEnvFast(settings, render_mode)), sigma)
 
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"
