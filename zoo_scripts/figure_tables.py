@@ -9,6 +9,7 @@ from pathlib import Path
 
 from figure_data import Agent, Cost, Row, agents_of, at_radius, panels_of, select
 from sweep_cells import DEFAULT, write_atomically
+from sweep_table import gap_text
 
 from sb3_camp.certification.shown import exact, floor_decimals
 
@@ -96,8 +97,9 @@ def gap_table(rows: Sequence[Row]) -> Table:
                     )
                 )
                 line = {**_names(task, sigma, agent), "checkpoint": checkpoint, "seeds": str(len(mean))}
-                line |= {"mean gap": _number(_median(mean), 4), "median gap": _number(_median(median), 4)}
-                table.append({**line, "lowest gap": _number(min(lowest, default=math.nan), 4)})
+                gaps_of = {"mean": _median(mean), "median": _median(median), "lowest": min(lowest, default=math.nan)}
+                line |= {f"{name} gap": "" if math.isnan(gap) else gap_text(gap) for name, gap in gaps_of.items()}
+                table.append(line)
     return table
 
 

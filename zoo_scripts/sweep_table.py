@@ -93,10 +93,10 @@ def _evaluation(file: Path, checkpoint: str) -> Iterator[Row]:
         yield checkpoint, "timesteps", "", None, str(int(content["timesteps"][0]))
         yield checkpoint, "mean_return", "", None, _rounded(float(returns.mean()))
         if "q_gap_mean" in content:
-            yield checkpoint, "q_gap_mean", "", None, _rounded(float(content["q_gap_mean"]))
-            yield checkpoint, "q_gap_min", "", None, _rounded(float(content["q_gap_min"]))
+            yield checkpoint, "q_gap_mean", "", None, gap_text(float(content["q_gap_mean"]))
+            yield checkpoint, "q_gap_min", "", None, gap_text(float(content["q_gap_min"]))
             for level, gap in zip(content["q_gap_levels"], content["q_gap_quantiles"], strict=True):
-                yield checkpoint, "q_gap_quantile", "", float(level), _rounded(float(gap))
+                yield checkpoint, "q_gap_quantile", "", float(level), gap_text(float(gap))
 
 
 def _certificate(file: Path, checkpoint: str) -> Iterator[Row]:
@@ -115,6 +115,14 @@ def _attack(file: Path, checkpoint: str, name: str) -> Iterator[Row]:
 
 def _rounded(value: float) -> str:
     return f"{value + 0.0:.{DECIMALS}f}"
+
+
+def gap_text(value: float) -> str:
+    """
+    :param value: A gap between Q-values
+    :return: its first four digits, wherever they begin: the smallest gaps are far below 1e-4
+    """
+    return f"{value:.4g}"
 
 
 def _costs(folder: Path, cell: Cell) -> Iterator[list[str]]:
