@@ -142,7 +142,7 @@ def test_a_grid_that_was_stopped_three_times_gives_the_table_of_one_that_ran_thr
     assert len(rows(folder, quantity="attacked_return", method="apgd", x="0.3")) == 2 * N_CELLS
     gaps = rows(folder, quantity="q_gap_min")
     assert len(gaps) == 2 * 2, "PPO has no Q-values"
-    measured = [np.load(file)["q_gap_min"] for file in folder.glob("*/camp_dqn/*/evaluation_*/evaluations.npz")]
+    measured = [float(np.load(file)["q_gap_min"]) for file in folder.glob("*/camp_dqn/*/evaluation_*/evaluations.npz")]
     assert sorted(float(row["value"]) for row in gaps) == pytest.approx(sorted(measured), rel=1e-3), "small as they are"
 
 
