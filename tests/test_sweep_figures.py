@@ -243,6 +243,11 @@ def digests(folder):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
+def test_drawing_loads_nothing_of_what_training_needs():
+    code = "import sys, figures\nprint(*{'torch', 'stable_baselines3', 'rl_zoo3'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True).stdout == "\n"
+
+
 def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(table, tmp_path, monkeypatch):
     folder, again = tmp_path / "figures", tmp_path / "again"
     options = ["--format", "png", "pdf", "svg"]

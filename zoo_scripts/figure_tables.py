@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from figure_data import Agent, Cost, Row, agents_of, at_radius, panels_of, select
-from sweep_cells import DEFAULT, write_atomically
-from sweep_table import gap_text
+from sweep_cells import DEFAULT, gap_text, write_atomically
 
 from sb3_camp.certification.shown import exact, floor_decimals
 

@@ -1,4 +1,4 @@
-"""A cell of a sweep, and the columns of the tables."""
+"""A cell of a sweep, and how the tables are written."""
 
 import os
 from dataclasses import asdict, dataclass
@@ -52,6 +52,14 @@ class Cell:
     def fields(self) -> dict[str, Any]:
         """Its fields, as JSON knows them."""
         return asdict(self)
+
+
+def gap_text(value: float) -> str:
+    """
+    :param value: A gap between Q-values
+    :return: its first four digits, wherever they begin: the smallest gaps are far below 1e-4
+    """
+    return f"{value:.4g}"
 
 
 def write_atomically(file: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sweep_cells import COST_COLUMNS, RESULT_COLUMNS, Cell, write_atomically
+from sweep_cells import COST_COLUMNS, RESULT_COLUMNS, Cell, gap_text, write_atomically
 from sweep_steps import locked
 
 from sb3_camp.certification.certificate import read_certificate
@@ -115,14 +115,6 @@ def _attack(file: Path, checkpoint: str, name: str) -> Iterator[Row]:
 
 def _rounded(value: float) -> str:
     return f"{value + 0.0:.{DECIMALS}f}"
-
-
-def gap_text(value: float) -> str:
-    """
-    :param value: A gap between Q-values
-    :return: its first four digits, wherever they begin: the smallest gaps are far below 1e-4
-    """
-    return f"{value:.4g}"
 
 
 def _costs(folder: Path, cell: Cell) -> Iterator[list[str]]:
