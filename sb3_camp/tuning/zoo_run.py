@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sb3_camp.evaluation import EvaluationEnv
-
-_ATTRIBUTE = "zoo_run"
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,25 @@ class ZooRun:
     objective: dict[str, Any] | None = None
 
 
+# Kept beside the environments, never on them: VecNormalize pickles all attributes that it has
+_RUNS: "WeakKeyDictionary[VecEnv, ZooRun]" = WeakKeyDictionary()
+
+
 def tell_zoo_run(env: VecEnv, run: ZooRun) -> None:
     """
-    :param env: An environment that the zoo has built
-    :param run: What it shall tell from now on, wrapped or not
+    :param env: An environment that the zoo has built; it is not changed
+    :param run: What is known of it from now on, wrapped or not
     """
-    setattr(env, _ATTRIBUTE, run)
+    _RUNS[env] = run
 
 
 def zoo_run_of(env: VecEnv) -> ZooRun | None:
     """
     :param env: An environment
-    :return: what it tells, None if the zoo has not built it
+    :return: what is known of it or of an environment inside of it, None if the zoo has not built it
     """
-    return getattr(env, _ATTRIBUTE, None)
+    while True:
+        run = _RUNS.get(env)
+        if run is not None or not isinstance(env, VecEnvWrapper):
+            return run
+        env = env.venv
