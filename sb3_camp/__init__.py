@@ -7,28 +7,44 @@ alone needs neither PyTorch nor Stable-Baselines3.
 
 from typing import TYPE_CHECKING
 
-from sb3_camp.lazy_names import lazy_names
+from sb3_camp.lazy_imports import lazy_imports
 from sb3_camp.tasks import register_tasks
+from sb3_camp.version import __version__
 
 if TYPE_CHECKING:
     from sb3_camp.camp_dqn import CAMPDQN
+    from sb3_camp.certification import certified_radius, certified_return
+    from sb3_camp.evaluation import EvaluationEnv
+    from sb3_camp.noisy_net import NoisyNetDQN
     from sb3_camp.tuning import CertifiedReturnCallback
     from sb3_camp.wrappers import AdversarialObservationWrapper, NoisyObservationWrapper
 
-__version__ = "0.1.0"
-
-__all__ = ["CAMPDQN", "AdversarialObservationWrapper", "CertifiedReturnCallback", "NoisyObservationWrapper", "__version__"]
+__all__ = [
+    "CAMPDQN",
+    "AdversarialObservationWrapper",
+    "CertifiedReturnCallback",
+    "EvaluationEnv",
+    "NoisyNetDQN",
+    "NoisyObservationWrapper",
+    "__version__",
+    "certified_radius",
+    "certified_return",
+]
 
 _HOME_OF = {
     "CAMPDQN": "sb3_camp.camp_dqn",
     "AdversarialObservationWrapper": "sb3_camp.wrappers",
     "CertifiedReturnCallback": "sb3_camp.tuning",
+    "EvaluationEnv": "sb3_camp.evaluation",
+    "NoisyNetDQN": "sb3_camp.noisy_net",
     "NoisyObservationWrapper": "sb3_camp.wrappers",
+    "certified_radius": "sb3_camp.certification",
+    "certified_return": "sb3_camp.certification",
 }
 
 register_tasks()
 
-__getattr__ = lazy_names(globals(), _HOME_OF)
+__getattr__ = lazy_imports(globals(), _HOME_OF)
 
 
 def __dir__() -> list[str]:

@@ -23,21 +23,21 @@ from tqdm import tqdm
 
 import sb3_camp.zoo
 from sb3_camp.action_scores import action_scores
+from sb3_camp.attack_runs.arguments import attack_budgets, attack_parser, check_numbers
+from sb3_camp.attack_runs.attack_result import build_attack, differing_setting, read_attack, write_attack
+from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_environment, attacked_frames
+from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes, play_attacked_episodes
+from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
+from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_attack, write_partial_attack
+from sb3_camp.attack_runs.observation_path import SightCheck
 from sb3_camp.certification.certificate import read_certificate
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
-from sb3_camp.evaluation.chunks import Chunk, plan_chunks
 from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.zoo_arguments import Agent, find_agent, parse, versions
-from sb3_camp.robustness.arguments import attack_budgets, attack_parser, check_numbers
-from sb3_camp.robustness.attacked_env import AttackedFrames, attacked_environment, attacked_frames
-from sb3_camp.robustness.attacked_episodes import AttackedEpisodes, play_attacked_episodes
-from sb3_camp.robustness.consistency import check_agreement, comparison, incomparable
-from sb3_camp.robustness.partial import NOT_COMPARED, read_partial_attack, write_partial_attack
-from sb3_camp.robustness.results import build_attack, differing_setting, read_attack, write_attack
-from sb3_camp.robustness.sight import SightCheck
 from sb3_camp.wrappers.adversarial_observation import check_steps
 
 # What must be the same for one attack to take the place of another in the default folder

@@ -23,13 +23,13 @@ from sb3_camp.certification.bands import METHODS
 from sb3_camp.certification.certificate import build_certificate, read_certificate, write_certificate
 from sb3_camp.certification.episode_logs import EpisodeLog, read_content
 from sb3_camp.certification.pooling import read_logs
-from sb3_camp.certification.report import print_report
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.printed_report import print_report
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.tasks import TASKS
 from sb3_camp.tasks.returns import lowest_return
-from sb3_camp.zoo.run_folder import RunFolder
 
 MONITOR_WARNING = (
     "a monitor log lacks the episode that the step limit of enjoy (-n) cut off, with several envs short episodes are "

@@ -28,12 +28,10 @@ import sb3_camp.zoo
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
-from sb3_camp.evaluation.chunks import Chunk, plan_chunks
 from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.episodes import Episodes, play_episodes
-from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
-from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
-from sb3_camp.evaluation.results import (
+from sb3_camp.evaluation.evaluation_file import (
     Settings,
     as_json,
     check_finished,
@@ -42,6 +40,8 @@ from sb3_camp.evaluation.results import (
     write_evaluation,
     write_partial,
 )
+from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
+from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
 

@@ -2,8 +2,8 @@
 ``python -m sb3_camp.plot``: results of several runs on one picture, and side by side in a table.
 
 ``python -m sb3_camp.plot certificate`` draws certificates, ``attack`` mean returns under attack, and ``both`` a certificate
-and the attacks on the same agent. From Python: :func:`sb3_camp.certification.figures.certificate_figure` and
-:func:`sb3_camp.robustness.figures.attack_figure`.
+and the attacks on the same agent. From Python: :func:`sb3_camp.certification.certificate_figure.certificate_figure` and
+:func:`sb3_camp.attack_runs.attack_figure.attack_figure`.
 """
 
 import argparse
@@ -16,19 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from sb3_camp.attack_runs.plot_commands import add_attack_command, add_both_command
 from sb3_camp.certification.certificate import read_certificate, value_at, write_picture
-from sb3_camp.certification.episode_logs import read_content
-from sb3_camp.certification.figures import (
+from sb3_camp.certification.certificate_figure import (
     certificate_figure,
     check_one_environment,
     default_labels,
     differing_settings,
     not_covered,
 )
-from sb3_camp.certification.shown import confidence, exact, floor_decimals, floor_digits, quotient
+from sb3_camp.certification.episode_logs import read_content
+from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
-from sb3_camp.robustness.plot_commands import add_attack_command, add_both_command
 
 
 def _parser() -> argparse.ArgumentParser:

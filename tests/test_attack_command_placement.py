@@ -6,9 +6,9 @@ from attack_agents import NOISE, POLE, STACK, attack, column, result, save_balan
 from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3 import DQN
 
+from sb3_camp.attack_runs.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
-from sb3_camp.robustness.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.wrappers import AdversarialObservationWrapper, BatchedAttackVecEnv, NoisyObservationWrapper
 from sb3_camp.wrappers.chain import wrapper_chain
 

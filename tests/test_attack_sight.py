@@ -13,10 +13,10 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from test_attack_command import error_line
 
+from sb3_camp.attack_runs.attacked_env import attacked_environment, attacked_frames
+from sb3_camp.attack_runs.observation_path import SightCheck, check_sight
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
-from sb3_camp.robustness.attacked_env import attacked_environment, attacked_frames
-from sb3_camp.robustness.sight import SightCheck, check_sight
 from sb3_camp.wrappers.chain import wrapper_chain
 
 NOISY = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.1}}

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from test_run_folder import noise
 
-from sb3_camp.certification.figures import certificate_figure, default_labels
+from sb3_camp.certification.certificate_figure import certificate_figure, default_labels
 from sb3_camp.errors import InputError
 
 

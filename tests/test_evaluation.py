@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EpisodeRecorder, play_episodes
-from sb3_camp.evaluation.chunks import EPISODES_PER_ENV, plan_chunks
+from sb3_camp.evaluation.episode_plan import EPISODES_PER_ENV, plan_chunks
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 

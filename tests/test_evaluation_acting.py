@@ -7,9 +7,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_camp import CAMPDQN
-from sb3_camp.evaluation.acting import actor
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episodes import play_episodes
+from sb3_camp.evaluation.independent_actions import actor
 
 OBSERVATIONS = np.zeros((400, 4), dtype=np.float32)
 

@@ -11,7 +11,7 @@ from evaluation_envs import TwoSignalsEnv
 from stable_baselines3 import DQN, PPO
 from test_evaluate_command import NOISE, environment, error_line, evaluate, read
 
-from sb3_camp.evaluation.chunks import plan_chunks
+from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 

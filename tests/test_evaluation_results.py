@@ -5,8 +5,8 @@ import pytest
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes
-from sb3_camp.evaluation.chunks import Chunk
-from sb3_camp.evaluation.results import check_finished, read_more, read_partial, write_evaluation, write_partial
+from sb3_camp.evaluation.episode_plan import Chunk
+from sb3_camp.evaluation.evaluation_file import check_finished, read_more, read_partial, write_evaluation, write_partial
 
 SETTINGS = {"sigma": 0.2, "seed": 3, "deterministic": True, "env_id": "CartPole-v1", "n_episodes": 3}
 EPISODES = Episodes(np.array([1.5, 2.0, 2.5]), np.array([3, 4, 3]), np.array([0.5, -1.0, 0.0]))

@@ -12,13 +12,13 @@ from attack_agents import write_certificate
 from scipy import stats
 from test_evaluate_command import environment
 
+from sb3_camp.attack_runs.attack_figure import attack_figure, default_labels
+from sb3_camp.attack_runs.attack_result import build_attack, read_attack
+from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
+from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes
 from sb3_camp.plot import main
-from sb3_camp.robustness.attacked_episodes import AttackedEpisodes
-from sb3_camp.robustness.figures import attack_figure, default_labels
-from sb3_camp.robustness.intervals import mean_interval, mean_return
-from sb3_camp.robustness.results import build_attack, read_attack
 
 SETTINGS = {
     "env_id": "CartPole-v1",

@@ -19,9 +19,9 @@ from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import play_episodes
-from sb3_camp.evaluation.chunks import plan_chunks
+from sb3_camp.evaluation.episode_plan import plan_chunks
+from sb3_camp.evaluation.evaluation_file import write_partial
 from sb3_camp.evaluation.q_gaps import LEVELS, QGaps, q_gap_statistics
-from sb3_camp.evaluation.results import write_partial
 
 STATISTICS = {"q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"}
 

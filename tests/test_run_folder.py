@@ -14,7 +14,7 @@ import yaml
 
 import sb3_camp
 from sb3_camp.errors import InputError
-from sb3_camp.zoo.run_folder import RunFolder
+from sb3_camp.runs.run_folder import RunFolder
 
 NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
 STACK = "gymnasium.wrappers.FrameStackObservation"

@@ -21,7 +21,7 @@ from sb3_camp.certification import certified_radius, certified_return
 from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
-from sb3_camp.evaluation.chunks import plan_chunks
+from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.evaluation.native import opened_native
 from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.tuning.selection import SELECTION_MEMBER, selection_seed

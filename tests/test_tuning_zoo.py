@@ -19,8 +19,8 @@ from sb3_camp.certification import certified_return
 from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluate import main as evaluate
+from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.zoo import register
-from sb3_camp.zoo.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 TASK = "camp/CartPole1-v0"

@@ -12,10 +12,10 @@ from test_vector_evaluation import NOISE, noisy
 
 import sb3_camp.evaluate
 from sb3_camp.evaluation import EvaluationEnv
-from sb3_camp.evaluation.chunks import plan_chunks
+from sb3_camp.evaluation.episode_plan import plan_chunks
+from sb3_camp.evaluation.evaluation_file import write_partial
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native
 from sb3_camp.evaluation.q_gaps import LEVELS
-from sb3_camp.evaluation.results import write_partial
 from sb3_camp.wrappers import NoisyObservationWrapper, vector
 
 NOISY = f"env_wrapper:{{'{NOISE}': {{'sigma': 0.2}}}}"

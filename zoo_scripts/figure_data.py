@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sweep_cells import COST_COLUMNS, DEFAULT, RESULT_COLUMNS
 
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 
 

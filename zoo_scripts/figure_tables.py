@@ -10,7 +10,7 @@ from pathlib import Path
 from figure_data import Agent, Cost, Row, agents_of, at_radius, panels_of, select
 from sweep_cells import DEFAULT, gap_text, write_atomically
 
-from sb3_camp.certification.shown import exact, floor_decimals
+from sb3_camp.certification.rounded_text import exact, floor_decimals
 
 Table = list[dict[str, str]]
 

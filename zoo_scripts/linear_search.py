@@ -23,7 +23,7 @@ from sb3_contrib.ars.policies import ARSLinearPolicy
 from tqdm import tqdm
 
 from sb3_camp.certification import certified_return
-from sb3_camp.certification.shown import exact, floor_decimals
+from sb3_camp.certification.rounded_text import exact, floor_decimals
 from sb3_camp.command_line import exit_status
 from sb3_camp.evaluation import EvaluationEnv, play_vector_episodes
 from sb3_camp.evaluation.native import opened_native, step_limit

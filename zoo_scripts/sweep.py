@@ -35,12 +35,12 @@ from sweep_table import write_tables
 from tqdm import tqdm
 
 import sb3_camp.zoo
+from sb3_camp.attack_runs import read_attack
+from sb3_camp.attack_runs.consistency import incomparable, violations
 from sb3_camp.certification.certificate import read_certificate, value_at
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
-from sb3_camp.robustness import read_attack
-from sb3_camp.robustness.consistency import incomparable, violations
 from sb3_camp.tuning.workers import open_study
 from sb3_camp.wrappers.adversary import ATTACKS
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 
 DEFAULT = "default"
 """Name of the variant that changes nothing."""

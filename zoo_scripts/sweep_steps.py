@@ -20,7 +20,7 @@ from stable_baselines3 import DQN
 from sweep_cells import Cell, write_atomically
 from sweep_grid import baseline_conf, counts_steps, takes_sigma
 
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.certify import main as certify
 
 _TRAIN = Path(__file__).with_name("train.py")

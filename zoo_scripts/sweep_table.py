@@ -12,9 +12,9 @@ import numpy as np
 from sweep_cells import COST_COLUMNS, RESULT_COLUMNS, Cell, gap_text, write_atomically
 from sweep_steps import locked
 
+from sb3_camp.attack_runs.attack_result import read_attack
 from sb3_camp.certification.certificate import read_certificate
-from sb3_camp.certification.shown import exact, floor_decimals
-from sb3_camp.robustness.results import read_attack
+from sb3_camp.certification.rounded_text import exact, floor_decimals
 
 DECIMALS = 4
 

@@ -5,8 +5,8 @@ They are pure functions of tensors: what an adversary does over an episode is
 :class:`sb3_camp.wrappers.AdversarialObservationWrapper`'s matter.
 """
 
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores
 from sb3_camp.attacks.gradient_attacks import apgd, fgsm, pgd
 from sb3_camp.attacks.random_direction import random
-from sb3_camp.attacks.rows import Assemble, Perturbation, Scores
 
 __all__ = ["Assemble", "Perturbation", "Scores", "apgd", "fgsm", "pgd", "random"]

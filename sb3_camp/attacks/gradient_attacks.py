@@ -2,7 +2,7 @@
 
 import torch as th
 
-from sb3_camp.attacks.rows import Assemble, Perturbation, Scores, check_rows, check_settings, whole_steps
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, check_rows, check_settings, whole_steps
 from sb3_camp.attacks.search import ObjectiveName, search
 from sb3_camp.attacks.steps import AutoSteps, NormalizedSteps
 

@@ -6,8 +6,8 @@ import numpy as np
 import torch as th
 
 from sb3_camp.attacks.ball import Ball
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, checked_scores, frames_alone
 from sb3_camp.attacks.gradient_attacks import pgd
-from sb3_camp.attacks.rows import Assemble, Perturbation, Scores, checked_scores, frames_alone
 from sb3_camp.attacks.search import ObjectiveName
 from sb3_camp.errors import InputError
 

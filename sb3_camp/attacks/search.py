@@ -7,8 +7,8 @@ from typing import Literal
 import torch as th
 
 from sb3_camp.attacks.ball import Ball, PerRow
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, checked_scores, frames_alone
 from sb3_camp.attacks.objectives import JeffreysDivergence, Objective, TargetedCrossEntropy
-from sb3_camp.attacks.rows import Assemble, Perturbation, Scores, checked_scores, frames_alone
 from sb3_camp.attacks.steps import Steps
 from sb3_camp.errors import InputError
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy
 
-import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.certification.certificate_figure import certificate_figure
 from sb3_camp.certification.episode_logs import EpisodeLog
-from sb3_camp.certification.figures import certificate_figure
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ def build_certificate(
         "targets": {target: None if math.isnan(radius) else radius for target, radius in reached.items()},
         "sources": [_source(log) for log in logs],
         "versions": {
-            "sb3_camp": sb3_camp.__version__,
+            "sb3_camp": __version__,
             "python": platform.python_version(),
             "numpy": np.__version__,
             "scipy": scipy.__version__,
@@ -142,7 +142,7 @@ def write_picture(figure: "Figure", path: Path) -> None:
     """
     Write a picture, whole or not at all.
 
-    :param figure: what :func:`sb3_camp.certification.figures.certificate_figure` returned
+    :param figure: what :func:`sb3_camp.certification.certificate_figure.certificate_figure` returned
     :param path: a file ending in ``.png``, ``.pdf`` or ``.svg``; its folder is made if needed
     :raises InputError: if the file has another ending
     """

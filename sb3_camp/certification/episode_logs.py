@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from sb3_camp.errors import InputError
-from sb3_camp.zoo.run_folder import noise_clean_keys
+from sb3_camp.runs.run_folder import noise_clean_keys
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sb3_camp.certification.episode_logs import EpisodeLog, read_content, read_header, read_log
 from sb3_camp.errors import InputError
-from sb3_camp.zoo.run_folder import RunFolder
+from sb3_camp.runs.run_folder import RunFolder
 
 # Entries of an evaluation that decide what its episodes are episodes of
 ALIKE = (
@@ -27,7 +27,7 @@ ALIKE = (
     "timesteps",
     "deterministic",
 )
-# Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.results
+# Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.evaluation_file
 MAY_DIFFER = (
     *("format", "versions", "device", "model"),
     *("seed", "first_env_seed", "last_env_seed", "n_episodes", "n_envs", "native_vec_env"),

@@ -20,9 +20,9 @@ from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from sb3_camp.errors import InputError
+from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
-from sb3_camp.zoo.run_folder import RunFolder
 
 
 def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto") -> BaseAlgorithm:

@@ -10,9 +10,9 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.acting import actor
+from sb3_camp.evaluation.independent_actions import actor
+from sb3_camp.evaluation.noise_seeds import Seedings
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
-from sb3_camp.evaluation.seedings import Seedings
 
 _T = TypeVar("_T")
 

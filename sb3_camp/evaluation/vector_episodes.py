@@ -9,10 +9,10 @@ from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.acting import actor
 from sb3_camp.evaluation.episodes import Episodes
+from sb3_camp.evaluation.independent_actions import actor
+from sb3_camp.evaluation.noise_seeds import Seedings
 from sb3_camp.evaluation.recorder import Episode
-from sb3_camp.evaluation.seedings import Seedings
 from sb3_camp.wrappers.vector import NoisyObservationWrapper, resets_at_next_step
 
 

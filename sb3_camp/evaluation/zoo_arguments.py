@@ -11,10 +11,10 @@ import torch as th
 from huggingface_sb3 import EnvironmentName
 from rl_zoo3.utils import ALGOS, StoreDict, get_model_path
 
-import sb3_camp
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.zoo.run_folder import RunFolder
+from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.version import __version__
 
 _WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
@@ -149,7 +149,7 @@ def versions() -> dict[str, str]:
     :return: versions of this package and of those that decide what an episode looks like
     """
     others = ("stable_baselines3", "sb3_contrib", "gymnasium", "numpy", "torch")
-    return {"sb3_camp": sb3_camp.__version__, **{name: version(name) for name in others}}
+    return {"sb3_camp": __version__, **{name: version(name) for name in others}}
 
 
 def _check_device(device: str) -> None:

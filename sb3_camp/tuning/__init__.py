@@ -6,7 +6,7 @@ The public names load on first use: every start of the zoo comes by here.
 
 from typing import TYPE_CHECKING
 
-from sb3_camp.lazy_names import lazy_names
+from sb3_camp.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from sb3_camp.tuning.callback import CertifiedReturnCallback
@@ -19,4 +19,4 @@ _HOME_OF = {
     "CertifiedReturnCallback": "sb3_camp.tuning.callback",
 }
 
-__getattr__ = lazy_names(globals(), _HOME_OF)
+__getattr__ = lazy_imports(globals(), _HOME_OF)

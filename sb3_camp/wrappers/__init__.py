@@ -7,7 +7,7 @@ need PyTorch and Stable-Baselines3, which the noise does not.
 
 from typing import TYPE_CHECKING
 
-from sb3_camp.lazy_names import lazy_names
+from sb3_camp.lazy_imports import lazy_imports
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 if TYPE_CHECKING:
@@ -21,4 +21,4 @@ _HOME_OF = {
     "BatchedAttackVecEnv": "sb3_camp.wrappers.batched_attack",
 }
 
-__getattr__ = lazy_names(globals(), _HOME_OF)
+__getattr__ = lazy_imports(globals(), _HOME_OF)

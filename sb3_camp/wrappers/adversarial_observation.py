@@ -11,7 +11,7 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
-from sb3_camp.attacks.rows import whole_steps
+from sb3_camp.attacks.batch import whole_steps
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 from sb3_camp.wrappers.adversary import Adversary, AttackedFrame, AttackRequest

@@ -1,4 +1,4 @@
-"""Registration of the algorithms in the RL Zoo."""
+"""The plugin for the RL Zoo: its algorithms, search spaces and what its trainings learn of certificates."""
 
 from sb3_camp.zoo.registration import register
 

@@ -115,7 +115,7 @@ def extend_exp_manager(zoo_exp_manager: ModuleType) -> None:
 
     :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
     """
-    from sb3_camp.tuning.zoo_manager import extend_manager
+    from sb3_camp.zoo.manager import extend_manager
 
     add_default_hyperparams(zoo_exp_manager)
     extend_manager(zoo_exp_manager)

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: dict[str, Any], home_of: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_imports(package: dict[str, Any], home_of: Mapping[str, str]) -> Callable[[str], Any]:
     """
     :param package: ``globals()`` of the package; a name that was loaded is kept there
     :param home_of: The module that each name comes from

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
-from sb3_camp.certification.shown import exact, printable
+from sb3_camp.certification.rounded_text import exact, printable
 from sb3_camp.errors import InputError
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from sb3_camp.certification.bands import berk_jones_level, largest_ratio
-from sb3_camp.certification.shown import confidence, exact, floor_decimals, floor_digits, printable, quotient
+from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, printable, quotient
 
 
 def print_report(certificate: dict[str, Any], every: int) -> None:

@@ -16,10 +16,10 @@ from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
 
+from sb3_camp.attack_runs.observation_path import check_sight
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces
 from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises
-from sb3_camp.robustness.sight import check_sight
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.attacked_space import attacked_entry
 from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sb3_camp.attack_runs.consistency import violations
+from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
-from sb3_camp.certification.figures import check_one_environment, draw_certificate, variants
-from sb3_camp.certification.shown import confidence, exact, printable
+from sb3_camp.certification.rounded_text import confidence, exact, printable
 from sb3_camp.errors import InputError
-from sb3_camp.robustness.consistency import violations
-from sb3_camp.zoo.run_folder import is_smoothing_noise
+from sb3_camp.runs.run_folder import is_smoothing_noise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def attack_figure(
     With a certificate, its curve is drawn too, as a staircase, and a cross marks each mean that contradicts it: whose whole
     confidence interval lies below it.
 
-    :param attacks: What :func:`sb3_camp.robustness.read_attack` returns for each, all of one environment
+    :param attacks: What :func:`sb3_camp.attack_runs.read_attack` returns for each, all of one environment
     :param labels: One for each attack, distinct; between dollar signs in matplotlib's math notation. Default:
         :func:`default_labels`
     :param certificate: A certificate to which all the attacks are comparable

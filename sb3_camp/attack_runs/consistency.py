@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sb3_camp.certification.certificate import value_at
-from sb3_camp.certification.figures import without_sigma
-from sb3_camp.certification.shown import exact
+from sb3_camp.certification.certificate_figure import without_sigma
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import CertificateViolation
 
 MIN_EPISODES = 30

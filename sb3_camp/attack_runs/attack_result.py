@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sb3_camp.attack_runs.attack_figure import attack_figure
+from sb3_camp.attack_runs.mean_interval import CONFIDENCE, METHOD, mean_interval, mean_return
 from sb3_camp.certification.certificate import is_number, replace_file, save_figure
 from sb3_camp.errors import InputError
-from sb3_camp.robustness.figures import attack_figure
-from sb3_camp.robustness.intervals import CONFIDENCE, METHOD, mean_interval, mean_return
 
 if TYPE_CHECKING:
-    from sb3_camp.robustness.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
+    from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
 
 ATTACK_FORMAT = "sb3_camp-attack-1"
 

@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 from sb3_camp.errors import InputError
-from sb3_camp.zoo.zoo_yaml import named_in, read_zoo_yaml
+from sb3_camp.runs.zoo_yaml import named_in, read_zoo_yaml
 
 NOISE_WRAPPER = "NoisyObservationWrapper"
 _WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper")

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_camp.attack_runs.attack_figure import attack_figure, check_attacks, default_labels, differing_settings
+from sb3_camp.attack_runs.attack_result import read_attack
+from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
 from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, read_certificate, value_at, write_picture
-from sb3_camp.certification.shown import floor_decimals, quotient
+from sb3_camp.certification.rounded_text import floor_decimals, quotient
 from sb3_camp.errors import InputError
-from sb3_camp.robustness.consistency import check_agreement, comparison, incomparable
-from sb3_camp.robustness.figures import attack_figure, check_attacks, default_labels, differing_settings
-from sb3_camp.robustness.results import read_attack
 
 _PIXEL = 255
 

@@ -22,9 +22,9 @@ from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.runs.run_folder import NOISE_WRAPPER, is_smoothing_noise, wrapper_entries
 from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
 from sb3_camp.zoo.hyperparams_opt import N_STEP_ALGOS, Unsampled
-from sb3_camp.zoo.run_folder import NOISE_WRAPPER, is_smoothing_noise, wrapper_entries
 
 if TYPE_CHECKING:
     from sb3_camp.evaluation import EvaluationEnv
@@ -40,7 +40,7 @@ def extend_manager(zoo_exp_manager: ModuleType) -> None:
     """
     from rl_zoo3.callbacks import TrialEvalCallback
 
-    from sb3_camp.tuning.trial_callback import CertifiedTrialEvalCallback
+    from sb3_camp.zoo.trial_callback import CertifiedTrialEvalCallback
 
     if zoo_exp_manager.TrialEvalCallback is TrialEvalCallback:
         zoo_exp_manager.TrialEvalCallback = CertifiedTrialEvalCallback  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.chunks import Chunk
+from sb3_camp.evaluation.episode_plan import Chunk
 from sb3_camp.evaluation.episodes import Episodes, by_turns, play_episodes
 from sb3_camp.wrappers.adversarial_observation import AttackedEpisode
 
@@ -58,7 +58,7 @@ def play_attacked_episodes(
     Play the episodes of a chunk under attack.
 
     :param model: The policy
-    :param env: Envs with an adversary in each, see :mod:`sb3_camp.robustness.attacked_env`
+    :param env: Envs with an adversary in each, see :mod:`sb3_camp.attack_runs.attacked_env`
     :param chunk: Number of episodes, and seed
     :param deterministic: Whether the policy is to act without random choices
     :param on_episode: Called after each finished episode that counts

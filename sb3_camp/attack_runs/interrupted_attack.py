@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.chunks import Chunk
-from sb3_camp.evaluation.results import Settings, as_json, read_more, read_partial, write_partial
-from sb3_camp.robustness.attacked_episodes import AttackedEpisodes
+from sb3_camp.evaluation.episode_plan import Chunk
+from sb3_camp.evaluation.evaluation_file import Settings, as_json, read_more, read_partial, write_partial
 
 NOT_COMPARED = ("model", "timesteps", "versions")
 """Settings that may change before an attack goes on: where the model lies, and what follows from its content."""

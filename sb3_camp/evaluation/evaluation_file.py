@@ -11,7 +11,7 @@ import numpy as np
 
 from sb3_camp.certification.episode_logs import EVALUATION_FORMAT, PARTIAL_EVALUATION_FORMAT
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.chunks import Chunk
+from sb3_camp.evaluation.episode_plan import Chunk
 from sb3_camp.evaluation.episodes import Episodes
 
 Settings = dict[str, "str | int | float | bool"]
