@@ -29,15 +29,17 @@ from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_environme
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes, play_attacked_episodes
 from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
 from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_attack, write_partial_attack
-from sb3_camp.attack_runs.observation_path import SightCheck
+from sb3_camp.attack_runs.observation_path import ObservationPathCheck
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
-from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.zoo_arguments import Agent, find_agent, parse, versions
+from sb3_camp.runs.layers import Shows
+from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.wrappers.adversarial_observation import check_steps
 
 # What must be the same for one attack to take the place of another in the default folder
@@ -89,7 +91,7 @@ class _Attack:
             settings=self.attack_settings,
         )
         with attacked.opened(self.settings["n_envs"]) as env:
-            yield SightCheck(env, self.model, exact=self.settings["sigma"] == 0)
+            yield ObservationPathCheck(env, self.model, exact=self.settings["sigma"] == 0)
 
 
 def _attack(args: argparse.Namespace) -> None:
@@ -153,9 +155,9 @@ def _noisy_or_not(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, Smo
         noise = environment.smoothing_noise()
         if noise is None:
             raise InputError(f"{environment.env_id} takes a sigma, but adds no noise that is known to the adversary")
-    if run is not None and (normaliser := run.running_normaliser()) is not None:
+    if run is not None and run.scenario().normalizes() is Shows.STATISTICS:
         raise InputError(
-            f"{run.config_file}: {normaliser} normalises the observations by statistics of the training, which are not "
+            f"{run.config_file}: normalize normalises the observations by statistics of the training, which are not "
             "loaded: only policies without it can be attacked"
         )
     noise = noise or SmoothingNoise(0.0)

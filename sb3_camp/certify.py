@@ -153,7 +153,8 @@ def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> 
     if run is not None:
         if log.env_kwargs is not None:  # may set another sigma than the training had
             run = replace(run, args={**run.args, "env_kwargs": log.env_kwargs})
-        configured = run.smoothing_sigma(evaluation=not log.is_monitor and not log.is_evaluation)
+        noise = run.smoothing_noise(not log.is_monitor and not log.is_evaluation, unknown_were_checked=log.is_evaluation)
+        configured = 0.0 if noise is None else noise.sigma
         # A model that was trained without noise may be evaluated with it: then the log says so
         if configured > 0 or log.sigma is None:
             sources.append((str(run.config_file), configured))
@@ -183,7 +184,8 @@ def _find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> 
 
 def _find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None:
     """The entries of the observation that have no noise; None if nothing tells."""
-    configured = None if run is None else run.clean_keys()
+    noise = None if run is None else run.smoothing_noise(unknown_were_checked=True)
+    configured = None if noise is None else sorted(noise.clean_keys)
     if log.clean_keys is not None and configured is not None and log.clean_keys != configured:
         assert run is not None
         raise InputError(

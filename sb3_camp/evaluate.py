@@ -28,7 +28,7 @@ import sb3_camp.zoo
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
-from sb3_camp.evaluation.environment import EvaluationEnv, SmoothingNoise
+from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.episodes import Episodes, play_episodes
 from sb3_camp.evaluation.evaluation_file import (
@@ -44,6 +44,7 @@ from sb3_camp.evaluation.native import NotNative, has_known_native, opened_nativ
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
+from sb3_camp.runs.noise_placement import SmoothingNoise
 
 # Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
 _N_ENVS, _N_NATIVE_ENVS = 64, 1024
@@ -264,15 +265,15 @@ def _smoothed(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, Smoothi
             )
         environment = environment.with_noise(sigma)
         noise = environment.smoothing_noise()
-    assert noise is not None
-    if noise.sigma == 0:
+    if noise is None or noise.sigma == 0:
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
     if sigma is not None and sigma != noise.sigma:
         raise InputError(f"--sigma {sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out")
     if run is not None:
         # What a live environment does not show: a normalizer that the zoo puts around it
         played = {**run.config, "env_wrapper": environment.wrappers.get("env_wrapper")}
-        replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs}).smoothing_sigma()
+        run = replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs})
+        run.smoothing_noise(unknown_were_checked=True)
     return environment, noise
 
 

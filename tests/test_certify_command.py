@@ -200,12 +200,12 @@ def test_a_run_without_noise_is_certified_with_the_noise_of_its_evaluation(tmp_p
 
 
 def test_an_evaluation_may_set_another_sigma_by_env_kwargs(tmp_path, capsys):
-    run = make_run(tmp_path, "camp/Made-v0", args={"env_kwargs": {"sigma": 0.2}})
+    run = make_run(tmp_path, "camp/Freeway-v0", args={"env_kwargs": {"sigma": 0.2}})
     path = run / "certification/evaluations.npz"
-    write_evaluation(path, RETURNS, env_id="camp/Made-v0", env_kwargs='{"sigma": 0.4}')
+    write_evaluation(path, RETURNS, env_id="camp/Freeway-v0", env_kwargs='{"sigma": 0.4}')
     assert certify(run) == 0
     capsys.readouterr()
-    write_evaluation(path, RETURNS, env_id="camp/Made-v0", env_kwargs='{"sigma": 0.3}')
+    write_evaluation(path, RETURNS, env_id="camp/Freeway-v0", env_kwargs='{"sigma": 0.3}')
     assert "says sigma 0.4, but" in error_line(capsys, run)
 
 
@@ -217,7 +217,7 @@ def test_an_evaluation_may_set_another_sigma_by_env_kwargs(tmp_path, capsys):
         ({}, ["--sigma", "nan"], "--sigma must be"),
         ({}, ["--sigma", "-1"], "--sigma must be"),
         ({"env_wrapper": [noise(0.2), noise(0.3)]}, [], "{config}: 2 smoothing noises"),
-        ({"env_wrapper": [{STACK: {"stack_size": 4}}, noise(0.4)]}, [], "{config}: NoisyObservationWrapper comes after"),
+        ({"env_wrapper": [{STACK: {"stack_size": 4}}, noise(0.4)]}, [], "{config}: the smoothing noise comes after"),
         ({"env_wrapper": [noise(0.4), NORMALISER]}, [], "{config}: NormalizeObservation normalises"),
         ({"normalize": True}, [], "{config}: normalize normalises"),
         ({}, ["--alpha", "0"], "alpha"),
@@ -248,10 +248,10 @@ def test_refuses_noise_and_options_that_cannot_be_right(tmp_path, capsys, config
 
 
 def test_refuses_evaluations_that_the_noise_of_the_yml_did_not_reach(tmp_path, capsys):
-    run = make_run(tmp_path, "camp/Made-v0", env_kwargs={"sigma": 0.4})
+    run = make_run(tmp_path, "camp/Freeway-v0", env_kwargs={"sigma": 0.4})
     np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
     line = error_line(capsys, run / "evaluations.npz")
-    assert str(run / "camp-Made-v0/config.yml") in line and "evaluation env" in line and "sb3_camp.evaluate" in line
+    assert str(run / "camp-Freeway-v0/config.yml") in line and "evaluation env" in line and "sb3_camp.evaluate" in line
 
 
 def test_refuses_negative_returns_unless_told_the_lowest(tmp_path, capsys):

@@ -16,6 +16,8 @@ import sb3_camp
 from sb3_camp.errors import InputError
 from sb3_camp.runs.run_folder import RunFolder
 
+TASK = "camp/CartPole1-v0"  # whose sigma is 0.2 unless told otherwise
+
 NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
 STACK = "gymnasium.wrappers.FrameStackObservation"
 NORMALISER = "gymnasium.wrappers.NormalizeObservation"
@@ -23,6 +25,11 @@ NORMALISER = "gymnasium.wrappers.NormalizeObservation"
 
 def noise(sigma: Any) -> dict[str, Any]:
     return {NOISE: {"sigma": sigma}}
+
+
+def sigma(run: RunFolder, **options: Any) -> float:
+    found = run.smoothing_noise(**options)
+    return 0.0 if found is None else found.sigma
 
 
 def make_run(
@@ -48,14 +55,6 @@ def make_run(
     return run
 
 
-@pytest.fixture
-def sigma_task():
-    """An environment whose registration has a default sigma, as the tasks of this package have."""
-    gym.register("SigmaTask-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", kwargs={"sigma": 0.25})
-    yield "SigmaTask-v0"
-    gym.registry.pop("SigmaTask-v0")
-
-
 def test_reads_what_the_stock_zoo_writes(tmp_path):
     command = [sys.executable, "-m", "rl_zoo3.train", "--algo", "dqn", "--env", "CartPole-v1", "-n", "120", "-f", "logs"]
     command += ["--eval-freq", "60", "--eval-episodes", "2", "--env-kwargs", "render_mode:'rgb_array'", "-params"]
@@ -67,7 +66,7 @@ def test_reads_what_the_stock_zoo_writes(tmp_path):
     assert run.config["train_freq"] == (4, "step")
     assert run.config["env_wrapper"] == [noise(0.4)]
     assert run.args["env_kwargs"] == {"render_mode": "rgb_array"}
-    assert run.smoothing_sigma() == run.smoothing_sigma(evaluation=True) == 0.4
+    assert sigma(run) == sigma(run, evaluation=True) == 0.4
     assert not RunFolder.is_run_folder(run.path / "CartPole-v1")
     assert not RunFolder.is_run_folder(run.path.parent)
 
@@ -159,7 +158,7 @@ def test_a_python_object_may_be_named_where_it_does_not_matter_and_is_never_look
     settings = {"args.yml": {"algo": "dqn", "env": "CartPole-v1"}, "config.yml": {"env_wrapper": json.dumps([noise(0.4)])}}
     content = {**settings[file], "policy_kwargs": value.format(name=name)}
     path.write_text("".join(f"{key}: {entry}\n" for key, entry in content.items()))
-    assert RunFolder.read(run).smoothing_sigma() == 0.4
+    assert sigma(RunFolder.read(run)) == 0.4
     for key in ("env_wrapper", "vec_env_wrapper", "frame_stack", "normalize", "env_kwargs", "eval_env_kwargs"):
         path.write_text(
             "".join(f"{key}: {entry}\n" for key, entry in {**settings[file], key: value.format(name=name)}.items())
@@ -174,7 +173,7 @@ def test_settings_that_contain_themselves_are_read(tmp_path):
     run = make_run(tmp_path)
     (run / "CartPole-v1/config.yml").write_text("env_kwargs: &x {a: *x}\nenv_wrapper: &y [*y]\n")
     with pytest.raises(InputError, match="neither a wrapper's name"):
-        RunFolder.read(run).smoothing_sigma()
+        sigma(RunFolder.read(run))
 
 
 @pytest.mark.parametrize("args", [{"env": None}, {"algo": 3}, {"env": "Acrobot-v1"}])
@@ -218,12 +217,12 @@ def test_refuses_a_folder_that_is_no_run(tmp_path):
 )
 def test_finds_the_noise_wrapper(tmp_path, config):
     run = RunFolder.read(make_run(tmp_path, **config))
-    assert run.smoothing_sigma() == run.smoothing_sigma(evaluation=True) == 0.4
+    assert sigma(run) == sigma(run, evaluation=True) == 0.4
 
 
 @pytest.mark.parametrize("config", [{}, {"env_wrapper": None}, {"env_wrapper": NORMALISER}, {"normalize": True}])
 def test_a_run_without_noise_has_sigma_zero(tmp_path, config):
-    assert RunFolder.read(make_run(tmp_path, **config)).smoothing_sigma() == 0.0
+    assert sigma(RunFolder.read(make_run(tmp_path, **config))) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -256,7 +255,7 @@ def test_refuses_noise_that_voids_or_blurs_the_certificate(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     run = RunFolder.read(make_run(tmp_path, **config))
     with pytest.raises(InputError) as error:
-        run.smoothing_sigma()
+        sigma(run)
     assert reason in str(error.value) and str(run.config_file) in str(error.value)
     assert not (tmp_path / "marker").exists()
 
@@ -264,9 +263,9 @@ def test_refuses_noise_that_voids_or_blurs_the_certificate(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("args", "config", "played", "evaluated"),
     [
-        ({}, {}, 0.25, 0.25),
+        ({}, {}, 0.2, 0.2),
         ({"env_kwargs": {"sigma": 0.6}}, {}, 0.6, 0.6),
-        ({"env_kwargs": {"render_mode": "rgb_array"}}, {}, 0.25, 0.25),
+        ({"env_kwargs": {"render_mode": "rgb_array"}}, {}, 0.2, 0.2),
         ({"env_kwargs": {"sigma": 0.6}}, {"env_kwargs": {"sigma": 0.6}}, 0.6, 0.6),
         ({"env_kwargs": {"sigma": 0.6}, "eval_env_kwargs": {"sigma": 0.1}}, {}, 0.6, 0.1),
         ({}, {"env_kwargs": {"sigma": 0.4}}, 0.4, None),
@@ -274,35 +273,45 @@ def test_refuses_noise_that_voids_or_blurs_the_certificate(tmp_path, monkeypatch
         ({}, {"env_kwargs": {"sigma": 0}, "env_wrapper": [noise(0.3)]}, 0.3, None),
     ],
 )
-def test_noise_of_the_task_in_each_of_the_zoos_environments(tmp_path, sigma_task, args, config, played, evaluated):
-    run = RunFolder.read(make_run(tmp_path, sigma_task, args=args, **config))
-    assert run.smoothing_sigma() == played
+def test_noise_of_the_task_in_each_of_the_zoos_environments(tmp_path, args, config, played, evaluated):
+    run = RunFolder.read(make_run(tmp_path, TASK, args=args, **config))
+    assert sigma(run) == played
     if evaluated is not None:
-        assert run.smoothing_sigma(evaluation=True) == evaluated
+        assert sigma(run, evaluation=True) == evaluated
     else:
         with pytest.raises(InputError, match="does not pass the sigma"):
-            run.smoothing_sigma(evaluation=True)
+            sigma(run, evaluation=True)
 
 
-def test_noise_of_the_task_counts_with_the_wrappers(tmp_path, sigma_task):
+def test_noise_of_the_task_counts_with_the_wrappers(tmp_path):
     for number, wrappers in enumerate(([noise(0.4)], [NORMALISER]), start=1):
-        run = RunFolder.read(make_run(tmp_path, sigma_task, number=number, env_wrapper=wrappers))
+        run = RunFolder.read(make_run(tmp_path, TASK, number=number, env_wrapper=wrappers))
         with pytest.raises(InputError, match=r"2 smoothing noises|NormalizeObservation"):
-            run.smoothing_sigma()
-    run = RunFolder.read(make_run(tmp_path, sigma_task, number=3, env_wrapper=[{STACK: {"stack_size": 2}}], frame_stack=4))
-    assert run.smoothing_sigma() == 0.25
+            sigma(run)
+    run = RunFolder.read(make_run(tmp_path, TASK, number=3, env_wrapper=[{STACK: {"stack_size": 2}}], frame_stack=4))
+    assert sigma(run) == 0.2
 
 
 @pytest.mark.parametrize("env_kwargs", [3, "sigma", ["sigma"]])
 def test_refuses_env_kwargs_that_are_no_mapping(tmp_path, env_kwargs):
     run = RunFolder.read(make_run(tmp_path, "camp/Made-v0", env_kwargs=env_kwargs))
     with pytest.raises(InputError, match="env_kwargs is not a mapping"):
-        run.smoothing_sigma()
+        sigma(run)
+
+
+@pytest.mark.parametrize("env_id", ["camp/Mine-v0", "camp/CartPole9-v0", "Sigma-v0"])
+def test_a_keyword_sigma_of_another_environment_is_no_noise(tmp_path, env_id):
+    gym.register("Sigma-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv", kwargs={"sigma": 10.0})
+    try:
+        run = RunFolder.read(make_run(tmp_path, env_id, args={"env_kwargs": {"sigma": 10.0}}))
+        assert run.smoothing_noise() is None and run.smoothing_noise(evaluation=True) is None
+    finally:
+        del gym.registry["Sigma-v0"]
 
 
 def test_package_prefix_of_an_environment_is_not_imported(tmp_path):
     run = RunFolder.read(make_run(tmp_path, "this:CartPole-v1"))
-    assert run.env_id == "CartPole-v1" and run.smoothing_sigma() == 0.0
+    assert run.env_id == "CartPole-v1" and sigma(run) == 0.0
     assert "this" not in sys.modules
 
 
@@ -311,9 +320,9 @@ def test_package_prefix_of_an_environment_is_not_imported(tmp_path):
 )
 def test_a_wrapper_of_the_same_name_from_elsewhere_is_no_smoothing_noise(tmp_path, name):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{name: {"sigma": 0.2}}]))
-    assert run.smoothing_sigma() == 0.0 and run.foreign_noise() == name and run.clean_keys() is None
+    assert sigma(run) == 0.0 and run.foreign_noise() == name and run.smoothing_noise() is None
     run = RunFolder.read(make_run(tmp_path, number=2, env_wrapper=[{name: {"sigma": 0.2}}, noise(0.4)]))
-    assert run.smoothing_sigma() == 0.4
+    assert sigma(run) == 0.4
 
 
 @pytest.mark.parametrize(
@@ -322,18 +331,17 @@ def test_a_wrapper_of_the_same_name_from_elsewhere_is_no_smoothing_noise(tmp_pat
 )
 def test_finds_the_noise_under_each_of_its_names(tmp_path, name):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{name: {"sigma": 0.2}}]))
-    assert run.smoothing_sigma() == 0.2 and run.foreign_noise() is None and run.clean_keys() == []
+    assert sigma(run) == 0.2 and run.foreign_noise() is None
 
 
 @pytest.mark.parametrize("keys", [["b", "a"], ("a", "b", "a")])
 def test_tells_the_entries_without_noise(tmp_path, keys):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
-    assert run.clean_keys() == ["a", "b"]
-    assert RunFolder.read(make_run(tmp_path, number=2)).clean_keys() is None
+    assert run.smoothing_noise() == (0.2, ("a", "b"))
 
 
 @pytest.mark.parametrize("keys", ["a", [1], {"a": 1}, None])
 def test_refuses_entries_without_noise_that_are_no_list_of_names(tmp_path, keys):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
     with pytest.raises(InputError, match="clean_keys of NoisyObservationWrapper must be a list of texts"):
-        run.clean_keys()
+        run.smoothing_noise()

@@ -8,7 +8,7 @@ from sb3_camp.certification.certificate_figure import check_one_environment, dra
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import confidence, exact, printable
 from sb3_camp.errors import InputError
-from sb3_camp.runs.run_folder import is_smoothing_noise
+from sb3_camp.runs.layers import is_smoothing_noise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,12 +14,14 @@ import gymnasium as gym
 from gymnasium import spaces
 from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
-from sb3_camp.attack_runs.observation_path import check_sight
+from sb3_camp.attack_runs.observation_path import check_observation_path
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces
-from sb3_camp.evaluation.environment import EvaluationEnv, smoothing_noises
+from sb3_camp.evaluation.environment import EvaluationEnv, vec_wrappers
+from sb3_camp.runs.layers import layer_of
+from sb3_camp.runs.noise_placement import noise_positions
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.attacked_space import attacked_entry
 from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
@@ -60,8 +62,8 @@ def attacked_frames(
         assert isinstance(env.unwrapped, DummyVecEnv)
         chain = list(wrapper_chain(env.unwrapped.envs[0]))
         base = env.unwrapped.envs[0].unwrapped
-        vec_wrappers = _vec_wrappers(env)
-    vec_stacks = [wrapper for wrapper in vec_wrappers if isinstance(wrapper, VecFrameStack)]
+        outer = vec_wrappers(env)
+    vec_stacks = [wrapper for wrapper in outer if isinstance(wrapper, VecFrameStack)]
     if any(isinstance(wrapper, AdversarialObservationWrapper) for wrapper in chain):
         raise InputError(
             "the environment has an adversary of its own, and two would spend more than the budget: take "
@@ -69,7 +71,7 @@ def attacked_frames(
         )
     n_outside = _n_outside(chain)
     outside = chain[:n_outside]
-    check_sight(outside, vec_wrappers)
+    check_observation_path([*outer, *outside])
     stacks = [wrapper for wrapper in outside if isinstance(wrapper, FrameStackObservation)]
     if len(stacks) + len(vec_stacks) > 1:
         raise InputError("frames are stacked twice, and the adversary cannot tell which are the same: use one frame stack")
@@ -130,7 +132,7 @@ def insert_adversary(env: gym.Env, *, sigma: float, **adversary: Any) -> gym.Env
     :raises InputError: if there is no noise whose sigma could be set, or more than one
     """
     chain = list(wrapper_chain(env))
-    noises = [chain[i] for i in smoothing_noises(chain)]
+    noises = [chain[i] for i in noise_positions(list(map(layer_of, chain)))]
     if sigma > 0 and len(noises) != 1:
         raise InputError(f"{len(noises)} smoothing noises on the observations where one of sigma {sigma:g} is expected")
     for noise in noises:
@@ -146,15 +148,7 @@ def insert_adversary(env: gym.Env, *, sigma: float, **adversary: Any) -> gym.Env
 def _n_outside(chain: Sequence[gym.Wrapper]) -> int:
     """How many wrappers of a chain, the outermost first, belong outside of the adversary."""
     stacks = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, FrameStackObservation)]
-    return max([-1, *smoothing_noises(chain), *stacks]) + 1
-
-
-def _vec_wrappers(env: VecEnv) -> list[VecEnvWrapper]:
-    wrappers = []
-    while isinstance(env, VecEnvWrapper):
-        wrappers.append(env)
-        env = env.venv
-    return wrappers
+    return max([-1, *noise_positions(list(map(layer_of, chain))), *stacks]) + 1
 
 
 def _only_noisy_entry(space: spaces.Space, outside: Sequence[gym.Wrapper]) -> str | None:

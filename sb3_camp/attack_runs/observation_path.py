@@ -5,78 +5,42 @@ An adversary that attacks other frames than the policy observes is weak, and nob
 the frames alone may not stand between the two, and while they play, what the policy observes is compared with what was sent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch as th
-from gymnasium import wrappers
-from rl_zoo3.wrappers import ActionNoiseWrapper, ActionSmoothingWrapper, DelayedRewardWrapper, TruncatedOnSuccessWrapper
-from stable_baselines3.common.atari_wrappers import StickyActionEnv
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import (
-    VecCheckNan,
-    VecEnv,
-    VecEnvWrapper,
-    VecFrameStack,
-    VecMonitor,
-    VecNormalize,
-    VecTransposeImage,
-    VecVideoRecorder,
-)
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecFrameStack
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.recorder import EpisodeRecorder
+from sb3_camp.runs.layers import Shows, layer_of
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.chain import wrapper_chain
-from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
-# These classes themselves: a subclass may do anything
-_SEEN_THROUGH = {
-    # the adversary knows what these do to a frame
-    *(NoisyObservationWrapper, wrappers.FrameStackObservation, wrappers.FlattenObservation),
-    # these pass on each observation as it is
-    *(wrappers.TimeLimit, wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.RecordEpisodeStatistics),
-    *(wrappers.RecordVideo, wrappers.HumanRendering, wrappers.RenderCollection),
-    *(wrappers.NormalizeReward, wrappers.StickyAction),
-    *(Monitor, EpisodeRecorder, StickyActionEnv),
-    *(ActionNoiseWrapper, ActionSmoothingWrapper, DelayedRewardWrapper, TruncatedOnSuccessWrapper),
-}
-_SEEN_THROUGH_VEC = {VecFrameStack, VecTransposeImage, VecMonitor, VecCheckNan, VecVideoRecorder}
-_STEPS_THAT_LEAVE_OBSERVATIONS = (gym.Wrapper.step, gym.RewardWrapper.step, gym.ActionWrapper.step)
+# What these classes themselves do to a frame the adversary knows: a subclass may do anything
+_FOLLOWED = (FrameStackObservation, FlattenObservation, VecFrameStack)
 
 
-def check_sight(chain: Sequence[gym.Wrapper], vec_wrappers: Sequence[VecEnvWrapper]) -> None:
+def check_observation_path(wrappers: Iterable[gym.Wrapper | VecEnvWrapper]) -> None:
     """
-    :param chain: The wrappers of an env that stand between the adversary and the policy
-    :param vec_wrappers: The wrappers of the vectorized environment
+    :param wrappers: What stands between the adversary and the policy
     :raises InputError: if one of them may change what the policy sees of the adversary's frames, or which of them it sees
     """
-    for wrapper in chain:
-        if not _leaves_observations(wrapper):
-            raise InputError(
-                f"{type(wrapper).__name__} is between the adversary and the policy, and may change what the policy sees of "
-                "the attacked frames: put it inside of the noise and of the frame stack (in env_wrapper: before them)"
-            )
-    for vec_wrapper in vec_wrappers:
-        normalizes_no_observations = type(vec_wrapper) is VecNormalize and not vec_wrapper.norm_obs
-        if type(vec_wrapper) not in _SEEN_THROUGH_VEC and not normalizes_no_observations:
-            raise InputError(
-                f"{type(vec_wrapper).__name__} is between the adversary and the policy, and may change what the policy sees "
-                "of the attacked frames: do the same in env_wrapper, inside of the noise (before it), not in vec_env_wrapper"
-            )
+    for wrapper in wrappers:
+        if type(wrapper) in _FOLLOWED or layer_of(wrapper).shows in (Shows.SAME, Shows.NOISY):
+            continue
+        raise InputError(
+            f"{type(wrapper).__name__} is between the adversary and the policy, and may change what the policy sees of the "
+            "attacked frames: put it inside of the noise and of the frame stack (in env_wrapper: before them; not in "
+            "vec_env_wrapper)"
+        )
 
 
-def _leaves_observations(wrapper: gym.Wrapper) -> bool:
-    cls = type(wrapper)
-    inherits_both = cls.step in _STEPS_THAT_LEAVE_OBSERVATIONS and cls.reset is gym.Wrapper.reset
-    return cls in _SEEN_THROUGH or inherits_both
-
-
-class SightCheck(VecEnvWrapper):
+class ObservationPathCheck(VecEnvWrapper):
     """
     Compares what the policy observes with what the adversaries sent, at every step and reset: one frame for each observation,
     and without noise the very same numbers.

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 
 from sb3_camp.errors import InputError
-from sb3_camp.runs.run_folder import noise_clean_keys
+from sb3_camp.runs.layers import Shows
+from sb3_camp.runs.scenario import Scenario
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
@@ -296,7 +297,8 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         if not isinstance(value, dict | None):
             raise InputError(f"{path}: {key} must be a JSON object, not {reprlib.repr(value)}")
     if clean_keys is None and env_wrappers is not None:  # of a version that wrote no clean_keys
-        clean_keys = noise_clean_keys(env_wrappers, path)
+        layers = Scenario(texts["env_id"], wrappers=env_wrappers).layers(str(path))
+        clean_keys = sorted({key for layer in layers if layer.shows is Shows.NOISY for key in layer.clean_keys})
     if not isinstance(clean_keys, list | None) or not all(isinstance(key, str) for key in clean_keys or ()):
         raise InputError(f"{path}: clean_keys must be a JSON list of texts, not {reprlib.repr(clean_keys)}")
     return {

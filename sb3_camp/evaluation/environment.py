@@ -2,29 +2,22 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import gymnasium as gym
-from gymnasium.wrappers import AddRenderObservation, FrameStackObservation, NormalizeObservation
 from rl_zoo3.utils import create_test_env
-from rl_zoo3.wrappers import HistoryWrapper, HistoryWrapperObsDict
-from stable_baselines3.common.vec_env import (
-    DummyVecEnv,
-    SubprocVecEnv,
-    VecEnv,
-    VecFrameStack,
-    VecNormalize,
-    unwrap_vec_wrapper,
-)
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.recorder import EpisodeRecorder
+from sb3_camp.runs.layers import Layer, layer_of
+from sb3_camp.runs.noise_placement import SmoothingNoise, check_no_moving_statistics, smoothing_noise
+from sb3_camp.runs.scenario import Scenario
 from sb3_camp.wrappers.chain import wrapper_chain
-from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
-_NOISE, _RECORDER = (f"{wrapper.__module__}.{wrapper.__name__}" for wrapper in (NoisyObservationWrapper, EpisodeRecorder))
+_RECORDER = f"{EpisodeRecorder.__module__}.{EpisodeRecorder.__name__}"
 
 # What environments raise for settings that they cannot use
 _CANNOT_BUILD = (
@@ -39,20 +32,10 @@ _CANNOT_BUILD = (
 )
 
 
-class SmoothingNoise(NamedTuple):
-    """
-    :param sigma: Standard deviation, in the units of the observation
-    :param clean_keys: Entries of a Dict observation that have none
-    """
-
-    sigma: float
-    clean_keys: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True)
-class EvaluationEnv:
+class EvaluationEnv(Scenario):
     """
-    How to build the environment.
+    A scenario and how to build it.
 
     :param env_id: Id of the environment, as Gymnasium registers it
     :param env_kwargs: Keyword arguments of the environment
@@ -62,9 +45,6 @@ class EvaluationEnv:
         of a function or class, with its keyword arguments. They are called on the outermost wrapper of each env, in turn
     """
 
-    env_id: str
-    env_kwargs: dict[str, Any] = field(default_factory=dict)
-    wrappers: dict[str, Any] = field(default_factory=dict)
     vec_env: str | type[VecEnv] = "dummy"
     outermost: Sequence[Mapping[str, dict[str, Any]]] = ()
 
@@ -77,10 +57,11 @@ class EvaluationEnv:
         vec_env_wrapper = self.wrappers.get("vec_env_wrapper")
         hyperparams = {} if vec_env_wrapper is None else {"vec_env_wrapper": vec_env_wrapper}
         env = self._build(n_envs, hyperparams, _VEC_ENVS[self.vec_env] if isinstance(self.vec_env, str) else self.vec_env)
-        normalizer = unwrap_vec_wrapper(env, VecNormalize)
-        if isinstance(normalizer, VecNormalize) and normalizer.norm_obs:
+        try:
+            check_no_moving_statistics(_vec_layers(env), "vec_env_wrapper")
+        except InputError:
             env.close()
-            raise InputError("vec_env_wrapper: VecNormalize normalizes the noisy observations: take it out")
+            raise
         n_stack = self.wrappers.get("frame_stack") or 0
         return VecFrameStack(env, n_stack) if n_stack > 0 else env
 
@@ -106,15 +87,15 @@ class EvaluationEnv:
                 "a worker process of --vec-env subproc has ended, its message is above: --vec-env dummy needs no workers"
             ) from error
 
-    def with_noise(self, sigma: float) -> "EvaluationEnv":
+    def live_layers(self) -> list[Layer]:
         """
-        :param sigma: Standard deviation of the noise
-        :return: The same with smoothing noise: that of the task if it takes a ``sigma``, otherwise outside of ``env_wrapper``
-            and inside of the frame stack
+        :return: the layers between the environment and the policy as they are built, the innermost first
+        :raises InputError: if it cannot be built
         """
-        if "sigma" in gym.spec(self.env_id).kwargs:
-            return replace(self, env_kwargs={**self.env_kwargs, "sigma": sigma})
-        return replace(self, wrappers={**self.wrappers, "env_wrapper": [*self._env_wrappers(), {_NOISE: {"sigma": sigma}}]})
+        with replace(self, vec_env="dummy").opened(1) as env:
+            base = env.unwrapped
+            assert isinstance(base, DummyVecEnv)
+            return [*map(layer_of, reversed(list(wrapper_chain(base.envs[0])))), *_vec_layers(env)]
 
     def smoothing_noise(self) -> SmoothingNoise | None:
         """
@@ -123,8 +104,9 @@ class EvaluationEnv:
         :return: the only noise, None if there is none
         :raises InputError: if there are several, or if something in the wrong place would void the certificate
         """
-        with self.single() as env:
-            return _checked_noise(list(wrapper_chain(env)))
+        layers = self.live_layers()
+        check_no_moving_statistics(layers)
+        return smoothing_noise(layers)
 
     @contextlib.contextmanager
     def single(self) -> Iterator[gym.Env]:
@@ -159,36 +141,17 @@ class EvaluationEnv:
             raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
 
 
-def smoothing_noises(chain: Sequence[gym.Wrapper]) -> list[int]:
+def vec_wrappers(env: VecEnv) -> list[VecEnvWrapper]:
     """
-    :param chain: The wrappers of an environment
-    :return: the positions of those that add noise; if none does, of the first that could, if there is one
+    :param env: A vectorized environment
+    :return: its wrappers, the outermost first
     """
-    wrappers = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper)]
-    return [i for i in wrappers if chain[i].get_wrapper_attr("sigma") > 0] or wrappers[:1]
+    wrappers = []
+    while isinstance(env, VecEnvWrapper):
+        wrappers.append(env)
+        env = env.venv
+    return wrappers
 
 
-def _checked_noise(chain: list[gym.Wrapper]) -> SmoothingNoise | None:
-    for wrapper in chain:
-        if isinstance(wrapper, NormalizeObservation):
-            raise InputError(
-                f"{wrapper.class_name()} changes its running statistics from episode to episode, so neither are the episodes "
-                "independent nor is sigma in fixed units: take it out, or normalize by constants"
-            )
-    positions = smoothing_noises(chain)
-    if not positions:
-        return None
-    if len(positions) > 1:
-        sigmas = " and ".join(f"{chain[i].get_wrapper_attr('sigma'):g}" for i in positions)
-        raise InputError(f"{len(positions)} smoothing noises on top of each other (sigma {sigmas}): use one")
-    above, below = chain[: positions[0]], chain[positions[0] + 1 :]
-    for wrapper in below:
-        if isinstance(wrapper, FrameStackObservation | HistoryWrapper | HistoryWrapperObsDict):
-            raise InputError(
-                f"the smoothing noise comes after {wrapper.class_name()}: put it before, so that each frame is noised once"
-            )
-    for wrapper in above:
-        if isinstance(wrapper, AddRenderObservation):
-            raise InputError(f"{wrapper.class_name()} shows the clean state outside of the smoothing noise: put it inside")
-    noise = chain[positions[0]]
-    return SmoothingNoise(float(noise.get_wrapper_attr("sigma")), tuple(noise.get_wrapper_attr("clean_keys")))
+def _vec_layers(env: VecEnv) -> list[Layer]:
+    return [layer_of(wrapper) for wrapper in reversed(vec_wrappers(env))]

@@ -14,9 +14,8 @@ from rl_zoo3.utils import ALGOS, StoreDict, get_model_path
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.runs.scenario import WRAPPER_KEYS
 from sb3_camp.version import __version__
-
-_WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 
 
 class Agent(NamedTuple):
@@ -105,9 +104,9 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
             range_ = f"at least {least}" if value < least else f"at most {most}"
             raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
     _check_device(args.device)
-    unknown = [key for key in args.hyperparams or () if key not in _WRAPPER_KEYS]
+    unknown = [key for key in args.hyperparams or () if key not in WRAPPER_KEYS]
     if unknown:
-        raise InputError(f"--hyperparams takes {', '.join(_WRAPPER_KEYS)}, not {', '.join(unknown)}")
+        raise InputError(f"--hyperparams takes {', '.join(WRAPPER_KEYS)}, not {', '.join(unknown)}")
     for package in args.gym_packages:
         _import(package, "--gym-packages")
     package, _, env_id = args.env.gym_id.rpartition(":")
@@ -138,7 +137,7 @@ def find_agent(args: argparse.Namespace, vec_env: str = "dummy") -> Agent:
     environment = EvaluationEnv(
         env_id=args.env.gym_id,
         env_kwargs=_env_kwargs(args, run),
-        wrappers={key: settings[key] for key in _WRAPPER_KEYS if settings.get(key)},
+        wrappers={key: settings[key] for key in WRAPPER_KEYS if settings.get(key)},
         vec_env=vec_env,
     )
     return Agent(model_path, environment, run)

@@ -1,5 +1,6 @@
 """Reading the YAML files that the zoo dumps as plain data: nothing that a file names is imported, built or executed."""
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,18 @@ def named_in(value: Any) -> PythonName | None:
             seen.add(id(part))
             todo += [*part, *part.values()] if isinstance(part, dict) else part
     return None
+
+
+def keywords(text: str) -> dict[str, Any] | None:
+    """
+    :param text: a setting that the zoo would evaluate, as ``"dict(norm_obs=False)"`` or ``"{'norm_obs': False}"``
+    :return: its value, None for anything but literals
+    """
+    try:
+        node = ast.parse(text.strip(), mode="eval").body
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict" and not node.args:
+            return {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.keywords if keyword.arg is not None}
+        value = ast.literal_eval(node)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -74,3 +74,15 @@ def register_tasks() -> None:
     for env_id, settings in TASKS.items():
         if env_id not in gym.registry:
             gym.register(env_id, **settings)
+
+
+def default_sigma(env_id: str) -> float | None:
+    """
+    :param env_id: Id of an environment, as Gymnasium registers it
+    :return: the ``sigma`` that a task has unless told otherwise; None for whatever is no task of this package, also if it is
+        registered under the name of one
+    """
+    spec = gym.registry.get(env_id)
+    if env_id not in TASKS or spec is None or spec.entry_point != TASKS[env_id]["entry_point"]:
+        return None
+    return float(spec.kwargs.get("sigma", TASKS[env_id]["kwargs"]["sigma"]))

@@ -16,22 +16,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
 import optuna
 from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
-from sb3_camp.runs.run_folder import NOISE_WRAPPER, is_smoothing_noise, wrapper_entries
+from sb3_camp.runs.scenario import WRAPPER_KEYS, noisy_wrappers, takes_sigma
 from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
 from sb3_camp.zoo.hyperparams_opt import N_STEP_ALGOS, Unsampled
 
 if TYPE_CHECKING:
     from sb3_camp.evaluation import EvaluationEnv
 
-WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 SIGMA = "sigma"
-_NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
 
 
 def extend_manager(zoo_exp_manager: ModuleType) -> None:
@@ -191,37 +188,25 @@ def _described(manager: Any, objective: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _takes_sigma(env_id: str) -> bool:
-    return SIGMA in gym.spec(env_id).kwargs
-
-
 def _with_sigma(manager: Any, settings: Mapping[str, Any], sigma: float) -> dict[str, Any]:
     """The hyper-parameters that change for another noise, the place of which is the task's or in ``env_wrapper``."""
-    if _takes_sigma(manager.env_name.gym_id):
+    if takes_sigma(manager.env_name.gym_id):
         if manager.env_kwargs and SIGMA not in manager.env_kwargs:
             raise InputError(f"--env-kwargs replaces the sigma of the trial: add sigma:{sigma!r} to it")
         return {"env_kwargs": {**(settings.get("env_kwargs") or {}), SIGMA: sigma, **manager.env_kwargs}}
-    return {"env_wrapper": _noisy_wrappers(settings.get("env_wrapper"), sigma)}
-
-
-def _noisy_wrappers(env_wrapper: Any, sigma: float) -> list[Any]:
-    entries = wrapper_entries({"env_wrapper": env_wrapper}, Path("env_wrapper"))
-    noisy: list[Any] = [
-        {name: {**(kwargs or {}), SIGMA: sigma}} if is_smoothing_noise(name) else {name: kwargs} for name, kwargs in entries
-    ]
-    return noisy if any(is_smoothing_noise(name) for name, _ in entries) else [*noisy, {_NOISE: {SIGMA: sigma}}]
+    return {"env_wrapper": noisy_wrappers(settings.get("env_wrapper"), sigma)}
 
 
 def _with_noise(manager: Any, sigma: float) -> Any:
     """A copy of the manager, changed so that its environments have another noise."""
     from rl_zoo3.utils import get_wrapper_class
 
-    if _takes_sigma(manager.env_name.gym_id):
+    if takes_sigma(manager.env_name.gym_id):
         for name in ("env_kwargs", "eval_env_kwargs", "_eval_env_kwargs_args"):
             if getattr(manager, name, None) is not None:
                 setattr(manager, name, {**getattr(manager, name), SIGMA: sigma})
     else:
-        wrappers = {"env_wrapper": _noisy_wrappers(manager.sb3_camp_wrappers.get("env_wrapper"), sigma)}
+        wrappers = {"env_wrapper": noisy_wrappers(manager.sb3_camp_wrappers.get("env_wrapper"), sigma)}
         manager.sb3_camp_wrappers = {**manager.sb3_camp_wrappers, **wrappers}
         manager.env_wrapper = get_wrapper_class(copy.deepcopy(wrappers))
     return manager

@@ -1,0 +1,129 @@
+"""
+The wrappers between an environment and a policy as layers, and what each shows of the observations that reach it.
+
+A layer is known by what its class is, not by what it is called: the names below count only within the packages that define
+them, and of a class from elsewhere only what it inherits unchanged is known.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
+
+NOISE_WRAPPER = NoisyObservationWrapper.__name__
+
+
+class Shows(Enum):
+    """What a layer shows to the policy's side."""
+
+    SAME = "each observation as it is"
+    NOISY = "each observation with smoothing noise"
+    STACK = "the last observations together"
+    FUNCTION = "a fixed function of the observations so far"
+    STATISTICS = "observations normalised by statistics that move while episodes are played"
+    STATE = "the state or the screen, whatever the observation was"
+    UNKNOWN = "something that nothing is known of"
+
+
+class Layer(NamedTuple):
+    """
+    :param name: Name of the class, or of the setting
+    :param shows: What it shows
+    :param sigma: Standard deviation of its smoothing noise
+    :param clean_keys: Entries of a Dict observation that it leaves without noise
+    """
+
+    name: str
+    shows: Shows
+    sigma: float = 0.0
+    clean_keys: tuple[str, ...] = ()
+
+
+_KNOWN: dict[str, dict[Shows, str]] = {
+    "gymnasium": {
+        Shows.SAME: (
+            "TimeLimit OrderEnforcing PassiveEnvChecker RecordEpisodeStatistics RecordVideo HumanRendering RenderCollection "
+            "NormalizeReward StickyAction"
+        ),
+        Shows.STACK: "FrameStackObservation",
+        Shows.FUNCTION: (
+            "DelayObservation DiscretizeObservation DtypeObservation FilterObservation FlattenObservation "
+            "GrayscaleObservation MaxAndSkipObservation RescaleObservation ReshapeObservation ResizeObservation "
+            "TimeAwareObservation"
+        ),
+        Shows.STATISTICS: "NormalizeObservation",
+        Shows.STATE: "AddRenderObservation AtariPreprocessing",
+    },
+    "stable_baselines3": {
+        Shows.SAME: "Monitor StickyActionEnv VecTransposeImage VecMonitor VecCheckNan VecVideoRecorder",
+        Shows.STACK: "VecFrameStack",
+        # The first three pass on each observation that they get, but not all that there are
+        Shows.FUNCTION: "NoopResetEnv FireResetEnv EpisodicLifeEnv MaxAndSkipEnv WarpFrame AtariWrapper VecExtractDictObs",
+        Shows.STATISTICS: "VecNormalize",
+    },
+    "sb3_contrib": {Shows.SAME: "ActionMasker", Shows.FUNCTION: "TimeFeatureWrapper"},
+    "rl_zoo3": {
+        Shows.SAME: (
+            "ActionNoiseWrapper ActionSmoothingWrapper DelayedRewardWrapper PatchedTimeLimit TruncatedOnSuccessWrapper"
+        ),
+        Shows.STACK: "HistoryWrapper HistoryWrapperObsDict",
+        Shows.FUNCTION: "FrameSkip MaskVelocityWrapper TimeFeatureWrapper",
+    },
+    "sb3_camp": {Shows.SAME: "EpisodeRecorder"},
+}
+_SHOWS = {
+    (package, name): shows for package, kinds in _KNOWN.items() for shows, names in kinds.items() for name in names.split()
+}
+_STEPS_THAT_LEAVE_OBSERVATIONS = (gym.Wrapper.step, gym.RewardWrapper.step, gym.ActionWrapper.step)
+
+
+def is_smoothing_noise(name: str) -> bool:
+    """
+    :param name: full name of a wrapper
+    :return: whether it is the smoothing noise of this package
+    """
+    return name.startswith("sb3_camp.") and name.split(".")[-1] == NOISE_WRAPPER
+
+
+def layer_of(wrapper: Any) -> Layer:
+    """
+    :param wrapper: a wrapper of an environment (Gymnasium) or of a vectorized one (Stable-Baselines3)
+    :return: what is known of it
+    """
+    cls = type(wrapper)
+    if cls is NoisyObservationWrapper:
+        return Layer(cls.__name__, Shows.NOISY, wrapper.sigma, wrapper.clean_keys)
+    shows = _SHOWS.get((cls.__module__.partition(".")[0], cls.__qualname__), Shows.UNKNOWN)
+    if shows is Shows.STATISTICS:
+        if getattr(wrapper, "norm_obs", True) is False:
+            shows = Shows.SAME
+        elif not getattr(wrapper, "training", getattr(wrapper, "update_running_mean", True)):
+            shows = Shows.FUNCTION
+    elif shows is Shows.UNKNOWN and _leaves_observations(cls):
+        shows = Shows.SAME
+    return Layer(cls.__name__, shows)
+
+
+def layer_of_entry(name: str, kwargs: Any, sigma: float) -> Layer:
+    """
+    :param name: full name of a wrapper, as the zoo's yml files hold it; it is never imported
+    :param kwargs: its keyword arguments
+    :param sigma: standard deviation of its noise, if it is smoothing noise
+    :return: what is known of it
+    """
+    package, short = name.partition(".")[0], name.split(".")[-1]
+    if is_smoothing_noise(name):
+        keys = kwargs.get("clean_keys", ()) if isinstance(kwargs, Mapping) else ()
+        return Layer(short, Shows.NOISY, sigma, tuple(sorted(set(keys))))
+    shows = _SHOWS.get((package, short), Shows.UNKNOWN)
+    if shows is Shows.STATISTICS and isinstance(kwargs, Mapping) and kwargs.get("norm_obs") is False:
+        shows = Shows.SAME
+    return Layer(short, shows)
+
+
+def _leaves_observations(cls: type) -> bool:
+    """Whether a wrapper of Gymnasium inherits what passes on observations as they are."""
+    return issubclass(cls, gym.Wrapper) and cls.step in _STEPS_THAT_LEAVE_OBSERVATIONS and cls.reset is gym.Wrapper.reset

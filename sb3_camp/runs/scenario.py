@@ -1,0 +1,183 @@
+"""A scenario: the environment that episodes are played in, its wrappers and the smoothing noise."""
+
+import reprlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from sb3_camp.errors import InputError
+from sb3_camp.runs.layers import NOISE_WRAPPER, Layer, Shows, is_smoothing_noise, layer_of_entry
+from sb3_camp.runs.noise_placement import SmoothingNoise, smoothing_noise
+from sb3_camp.runs.zoo_yaml import keywords
+from sb3_camp.tasks import default_sigma
+
+WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
+"""The zoo's hyperparameters that wrap an environment and that an evaluation builds again."""
+
+SCENARIO_KEYS = ("env_id", "env_kwargs", "env_wrappers", "sigma", "clean_keys")
+"""What identifies the scenario of episodes, by the names that evaluations, certificates and attacks give it."""
+
+_NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
+_ScenarioT = TypeVar("_ScenarioT", bound="Scenario")
+
+
+def takes_sigma(env_id: str) -> bool:
+    """
+    Whether the noise of an environment is set by its keyword ``sigma``.
+
+    :param env_id: id of an environment, as Gymnasium registers it
+    :return: whether it is a task of this package. What another environment does with a keyword of this name is not known
+    """
+    return default_sigma(env_id) is not None
+
+
+def wrapper_entries(settings: Mapping[str, Any], where: str = "") -> list[tuple[str, Any]]:
+    """
+    :param settings: hyperparameters of the zoo
+    :param where: their file, in front of the message
+    :return: full class name and keyword arguments of each wrapper, the innermost first
+    :raises InputError: if an entry is neither a name nor one name with arguments
+    """
+    wrappers = []
+    for key in ("env_wrapper", "vec_env_wrapper"):
+        entries = settings.get(key)
+        for entry in entries if isinstance(entries, list) else [] if entries is None else [entries]:
+            ((name, kwargs),) = entry.items() if isinstance(entry, dict) and len(entry) == 1 else [(entry, {})]
+            if not isinstance(name, str):
+                text = reprlib.repr(entry)
+                raise InputError(f"{_prefix(where)}{key}: {text} is neither a wrapper's name nor one name with arguments")
+            wrappers.append((name, kwargs))
+    return wrappers
+
+
+def sigma_value(kwargs: Any, what: str, where: str = "") -> float:
+    """
+    :param kwargs: keyword arguments, from a file
+    :param what: whose they are
+    :param where: the file, in front of the message
+    :return: their ``sigma``
+    :raises InputError: if there is none, or if it cannot be a standard deviation
+    """
+    sigma = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
+    if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma <= sys.float_info.max:
+        raise InputError(f"{_prefix(where)}the sigma of {what} must be a number that is at least 0, not {reprlib.repr(sigma)}")
+    return float(sigma)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """
+    What episodes are played in, by its configuration.
+
+    :param env_id: Id of the environment, as Gymnasium registers it
+    :param env_kwargs: Keyword arguments of the environment
+    :param wrappers: ``env_wrapper``, ``vec_env_wrapper``, ``frame_stack`` and ``normalize`` as in the zoo's hyperparameters
+    """
+
+    env_id: str
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: dict[str, Any] = field(default_factory=dict)
+
+    def layers(self, where: str = "") -> list[Layer]:
+        """
+        The layers between the environment and the policy as the configuration has them, the innermost first. What the
+        environment consists of is not seen here, except the noise of the tasks of this package.
+
+        :param where: the file of the configuration, in front of messages
+        :raises InputError: if the configuration cannot be read
+        """
+        layers = []
+        default = default_sigma(self.env_id)
+        if default is not None:
+            kwargs = {"sigma": default, **self.env_kwargs}
+            layers.append(Layer(self.env_id, Shows.NOISY, sigma_value(kwargs, f"env_kwargs of {self.env_id}", where)))
+        for name, kwargs in wrapper_entries(self.wrappers, where):
+            sigma = sigma_value(kwargs, f"{NOISE_WRAPPER} in env_wrapper", where) if is_smoothing_noise(name) else 0.0
+            layers.append(layer_of_entry(name, _checked_keys(name, kwargs, where), sigma))
+        if (normalize := self.normalizes()) is not None:
+            layers.append(Layer("normalize", normalize))
+        if self.wrappers.get("frame_stack"):
+            layers.append(Layer("frame_stack", Shows.STACK))
+        return layers
+
+    def normalizes(self) -> Shows | None:
+        """
+        :return: what the zoo's ``normalize`` shows of the observations, None without it
+        """
+        normalize = self.wrappers.get("normalize")
+        if normalize is None or normalize is False:
+            return None
+        if isinstance(normalize, str):
+            normalize = keywords(normalize)
+        keeps_observations = isinstance(normalize, Mapping) and normalize.get("norm_obs") is False
+        return Shows.SAME if keeps_observations else Shows.STATISTICS
+
+    def configured_noise(self, where: str = "", *, unknown_were_checked: bool = False) -> SmoothingNoise | None:
+        """
+        The smoothing noise by the configuration, see :func:`sb3_camp.runs.noise_placement.smoothing_noise`.
+
+        :param where: the file of the configuration, in front of messages
+        :param unknown_were_checked: whether wrappers that nothing is known of were checked in a live environment
+        :return: the noise, None if there is none
+        :raises InputError: if it cannot carry a certificate
+        """
+        return smoothing_noise(self.layers(where), where, unknown_were_checked=unknown_were_checked)
+
+    def with_noise(self: _ScenarioT, sigma: float) -> _ScenarioT:
+        """
+        :param sigma: Standard deviation of the noise
+        :return: The same with this smoothing noise: that of the task if it takes a ``sigma``, that in ``env_wrapper`` if there
+            is one, otherwise a new one outside of ``env_wrapper`` and inside of the frame stack
+        """
+        if takes_sigma(self.env_id):
+            return replace(self, env_kwargs={**self.env_kwargs, "sigma": sigma})
+        return replace(
+            self, wrappers={**self.wrappers, "env_wrapper": noisy_wrappers(self.wrappers.get("env_wrapper"), sigma)}
+        )
+
+    def without_sigma(self: _ScenarioT) -> _ScenarioT:
+        """
+        :return: The same without any sigma, to compare scenarios that differ in it
+        """
+        env_kwargs, wrappers = dict(self.env_kwargs), dict(self.wrappers)
+        if takes_sigma(self.env_id):
+            env_kwargs.pop("sigma", None)
+        entries = wrapper_entries({"env_wrapper": wrappers.get("env_wrapper")})
+        if any(is_smoothing_noise(name) for name, _ in entries):
+            wrappers["env_wrapper"] = [_without_sigma(name, kwargs) for name, kwargs in entries]
+        return replace(self, env_kwargs=env_kwargs, wrappers=wrappers)
+
+
+def noisy_wrappers(env_wrapper: Any, sigma: float) -> list[Any]:
+    """
+    :param env_wrapper: the zoo's hyperparameter
+    :param sigma: standard deviation of the noise
+    :return: the same with this noise: that which is there, or a new one outside of the others
+    """
+    entries = env_wrapper if isinstance(env_wrapper, list) else [] if env_wrapper is None else [env_wrapper]
+    named = wrapper_entries({"env_wrapper": env_wrapper})
+    noisy = [
+        {name: {**(kwargs or {}), "sigma": sigma}} if is_smoothing_noise(name) else entry
+        for entry, (name, kwargs) in zip(entries, named, strict=True)
+    ]
+    return noisy if any(is_smoothing_noise(name) for name, _ in named) else [*noisy, {_NOISE: {"sigma": sigma}}]
+
+
+def _without_sigma(name: str, kwargs: Any) -> dict[str, Any]:
+    if not is_smoothing_noise(name) or not isinstance(kwargs, Mapping):
+        return {name: kwargs}
+    return {name: {key: value for key, value in kwargs.items() if key != "sigma"}}
+
+
+def _checked_keys(name: str, kwargs: Any, where: str) -> Any:
+    if is_smoothing_noise(name) and isinstance(kwargs, Mapping):
+        keys = kwargs.get("clean_keys", ())
+        if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+            text = reprlib.repr(keys)
+            raise InputError(f"{_prefix(where)}clean_keys of {NOISE_WRAPPER} must be a list of texts, not {text}")
+    return kwargs
+
+
+def _prefix(where: str) -> str:
+    return f"{where}: " if where else ""
