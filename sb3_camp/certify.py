@@ -20,7 +20,9 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_camp.certification.bands import METHODS
-from sb3_camp.certification.certificate import build_certificate, read_certificate, write_certificate
+from sb3_camp.certification.build import build_certificate
+from sb3_camp.certification.certificate import Source, read_certificate
+from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.episode_logs import EpisodeLog, read_content
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_report import print_report
@@ -98,9 +100,9 @@ def _certify(args: argparse.Namespace) -> None:
         targets=args.targets,
         sigma_assumed=sigma_assumed,
     )
-    certificate.update(clean_keys=clean_keys)
+    certificate = replace(certificate, clean_keys=clean_keys)
     if run is not None:
-        certificate.update(env_id=run.env_id, algo=run.algo)
+        certificate = replace(certificate, env_id=run.env_id, algo=run.algo)
     files = write_certificate(certificate, folder)
     for warning in _warnings(logs, run, min_return_given=args.min_return is not None):
         print(f"certify: warning: {warning}", file=sys.stderr)
@@ -115,21 +117,19 @@ def _keep_other_certificate(folder: Path, logs: list[EpisodeLog]) -> None:
         return
     way_out = f"give another folder with -o, or replace it with -o {shlex.quote(str(folder))}"
     try:
-        sources = read_certificate(file)["sources"]
+        sources = read_certificate(file).sources
     except InputError as error:
         raise InputError(f"{error}: {way_out}") from None
     same = len(sources) == len(logs) and all(any(_is_source(log, source) for source in sources) for log in logs)
     if not same:
-        names = ", ".join(source["path"] for source in sources)
+        names = ", ".join(source.path for source in sources)
         raise InputError(f"{file}: a certificate from other logs ({names}): {way_out}")
 
 
-def _is_source(log: EpisodeLog, source: dict[str, Any]) -> bool:
+def _is_source(log: EpisodeLog, source: Source) -> bool:
     """Whether a source is this log, or an older state of it; its path may be relative to another working folder."""
-    parts = tuple(part for part in Path(source["path"]).parts if part != "..")
-    return (
-        source["sha256"] == log.sha256 or log.path.resolve().parts[-len(parts) :] == parts or log.path == Path(source["path"])
-    )
+    parts = tuple(part for part in Path(source.path).parts if part != "..")
+    return source.sha256 == log.sha256 or log.path.resolve().parts[-len(parts) :] == parts or log.path == Path(source.path)
 
 
 def _find_run(logs: list[EpisodeLog]) -> RunFolder | None:

@@ -12,12 +12,11 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sb3_camp.attack_runs.plot_commands import add_attack_command, add_both_command
-from sb3_camp.certification.certificate import read_certificate, value_at, write_picture
+from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.certification.certificate_figure import (
     certificate_figure,
     check_one_environment,
@@ -26,6 +25,7 @@ from sb3_camp.certification.certificate_figure import (
     not_covered,
 )
 from sb3_camp.certification.episode_logs import read_content
+from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
@@ -73,13 +73,13 @@ def _parser() -> argparse.ArgumentParser:
 def _plot_certificates(args: argparse.Namespace) -> None:
     files = [_certificate_file(path) for path in args.paths]
     certificates = [read_certificate(file) for file in files]
-    check_one_environment(certificates, list(map(str, files)))
+    check_one_environment([certificate.env_id for certificate in certificates], list(map(str, files)))
     changed = [(file, log) for file, one in zip(files, certificates, strict=True) for log in _changed_logs(file, one)]
     figure = certificate_figure(certificates, args.labels, pixels=args.pixels, by=args.by)
     write_picture(figure, args.output)
     labels = args.labels or default_labels(certificates, pixels=args.pixels)
     if args.labels and args.by:  # which need not tell the panels apart
-        labels = [f"{label}, sigma {exact(one['sigma'])}" for label, one in zip(labels, certificates, strict=True)]
+        labels = [f"{label}, sigma {exact(one.sigma)}" for label, one in zip(labels, certificates, strict=True)]
     for file, log in changed:
         print(f"plot: warning: {file}: older than {log}, which has changed since: certify again", file=sys.stderr)
     _print_table(certificates, labels, args.pixels)
@@ -95,22 +95,22 @@ def _certificate_file(path: Path) -> Path:
     raise InputError(f"{path}: no certificate.json in it: make one with python -m sb3_camp.certify {path}")
 
 
-def _changed_logs(file: Path, certificate: dict[str, Any]) -> Iterator[Path]:
+def _changed_logs(file: Path, certificate: Certificate) -> Iterator[Path]:
     """The logs of a certificate that are not what they were when it was made, as far as they can be found."""
-    for source in certificate["sources"]:
-        path = Path(source["path"])
+    for source in certificate.sources:
+        path = Path(source.path)
         # A relative path is one from the folder in which certify ran, which is usually above the certificate
         log = next((log for log in (*(folder / path for folder in file.resolve().parents), path) if log.is_file()), None)
-        if log is not None and hashlib.sha256(read_content(log)).hexdigest() != source["sha256"]:
+        if log is not None and hashlib.sha256(read_content(log)).hexdigest() != source.sha256:
             yield log
 
 
-def _print_table(certificates: list[dict[str, Any]], labels: list[str], pixels: bool) -> None:
+def _print_table(certificates: list[Certificate], labels: list[str], pixels: bool) -> None:
     for index, (label, certificate) in enumerate(zip(labels, certificates, strict=True), start=1):
         texts = [
-            f"{certificate['n_episodes']} episodes",
-            certificate["method"],
-            f"confidence {confidence(certificate['alpha'])}",
+            f"{certificate.n_episodes} episodes",
+            certificate.method,
+            f"confidence {confidence(certificate.alpha)}",
         ]
         print(f"[{index}] {label}: {', '.join([*texts, *not_covered(certificate)])}")
     differing = differing_settings(certificates)
@@ -119,15 +119,15 @@ def _print_table(certificates: list[dict[str, Any]], labels: list[str], pixels: 
     for key in ("env_kwargs", "env_wrappers"):
         if key in differing:
             for index, certificate in enumerate(certificates, start=1):
-                entry = certificate.get(key)
+                entry = getattr(certificate, key)
                 print(f"{key} of [{index}]: {'unknown' if entry is None else json.dumps(entry)}")
     head = "radius/255" if pixels else "radius"
     print("\ncertified return\n" + f"{head:>12}" + "".join(f"{f'[{index + 1}]':>12}" for index in range(len(labels))))
-    widest = max((certificate["radii"] for certificate in certificates), key=lambda radii: radii[-1])
+    widest = max((certificate.radii for certificate in certificates), key=lambda radii: radii[-1])
     # Radii of one of the certificates, so that equal grids show their own values
     indices = np.unique(np.linspace(0, len(widest) - 1, 13).round().astype(int))
     for radius in (widest[index] for index in indices):
-        values = (value_at(certificate, radius) for certificate in certificates)
+        values = (certificate.value_at(radius) for certificate in certificates)
         # A bound is rounded down, and a radius that is shown too small is on the safe side
         cells = ("-" if value is None else floor_decimals(value, 3) for value in values)
         print(f"{floor_digits(quotient(radius, 255 if pixels else 1), 6):>12}" + "".join(f"{cell:>12}" for cell in cells))

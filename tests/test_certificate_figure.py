@@ -1,5 +1,6 @@
 """The picture of certificates: curves that do not promise too much, and that can be told apart."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,12 +10,13 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from test_run_folder import noise
 
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import certificate_figure, default_labels
 from sb3_camp.errors import InputError
 
 
-def made_certificate(**changes: Any) -> dict[str, Any]:
-    return {
+def made_certificate(**changes: Any) -> Certificate:
+    made: dict[str, Any] = {
         "algo": "dqn",
         "env_id": "Made-v0",
         "sigma": 0.4,
@@ -25,8 +27,9 @@ def made_certificate(**changes: Any) -> dict[str, Any]:
         "mean_return": 9.0,
         "radii": [0.0, 0.5, 1.0],
         "certified_return": [8.0, 5.0, 2.0],
-        **changes,
+        "sources": [],
     }
+    return Certificate(**{**made, **changes})
 
 
 def curves(figure: Figure, panel: int = 0) -> list[Any]:
@@ -166,7 +169,7 @@ def test_pixels_divide_radii_and_say_so():
 
 def test_names_are_set_as_they_stand_and_labels_may_hold_mathematics(tmp_path):
     hostile = made_certificate(env_id=r"$\nonsense$", method=r"$\nonsense$")
-    certificate_figure([hostile, {**hostile, "method": "dkw"}]).savefig(tmp_path / "a.png")
+    certificate_figure([hostile, replace(hostile, method="dkw")]).savefig(tmp_path / "a.png")
     certificate_figure([hostile]).savefig(tmp_path / "a.png")
     figure = certificate_figure([made_certificate()] * 2, [r"$\lambda = 1$", "_hidden"])
     assert [text.strip() for text in legend(figure)] == [r"$\lambda = 1$", "_hidden"]

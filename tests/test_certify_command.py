@@ -79,8 +79,8 @@ def test_the_command_certifies_a_run_folder(tmp_path):
     assert source["path"] == "logs/dqn/CartPole-v1_1/certification/evaluations.npz" and source["episodes"] == 400
     with open(run / "certification/certificate.csv", newline="") as file:
         header, *rows = csv.reader(file)
-    assert header == ["radius", "certified_return"]
-    np.testing.assert_array_equal(np.array(rows, dtype=float), np.column_stack([radii, bound]))
+    assert header[:2] == ["radius", "certified_return"]
+    np.testing.assert_array_equal(np.array([row[:2] for row in rows], dtype=float), np.column_stack([radii, bound]))
     assert matplotlib.image.imread(run / "certification/certificate.png").shape[2] in (3, 4)
     assert sorted(file.name for file in (run / "certification").iterdir()) == [
         "certificate.csv",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sb3_camp import certify
 from sb3_camp.certification import certified_return
-from sb3_camp.certification.certificate import build_certificate
+from sb3_camp.certification.build import build_certificate
 from sb3_camp.certification.episode_logs import EpisodeLog, read_log
 from sb3_camp.errors import InputError
 
@@ -92,8 +92,8 @@ def assert_certificate_of(log: EpisodeLog, returns: list[float]) -> None:
     np.testing.assert_array_equal(log.returns, returns)
     lowest = min(0.0, *returns)
     certificate = build_certificate([log], 0.4, RADII, min_return=lowest)
-    np.testing.assert_array_equal(certificate["certified_return"], certified_return(returns, 0.4, RADII, min_return=lowest))
-    assert certificate["n_episodes"] == len(returns)
+    np.testing.assert_array_equal(certificate.certified_return, certified_return(returns, 0.4, RADII, min_return=lowest))
+    assert certificate.n_episodes == len(returns)
 
 
 @FUZZ

@@ -16,6 +16,7 @@ from sb3_camp.attack_runs.attack_figure import attack_figure, default_labels
 from sb3_camp.attack_runs.attack_result import build_attack, read_attack
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
+from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes
 from sb3_camp.plot import main
@@ -221,7 +222,7 @@ def test_violation_is_marked_and_is_an_error_of_status_1(run, tmp_path, capsys):
         assert "Written: " in printed.out
     assert printed.err.startswith(f"plot: error: violation of the certificate: {file}: at budget 0.5 ")
     assert printed.err.count("\n") == 1 and "at budget 1 " in printed.err and "at budget 0 " not in printed.err
-    (axes,) = attack_figure([read_attack(file)], certificate=json.loads(certificate.read_text())).axes
+    (axes,) = attack_figure([read_attack(file)], certificate=read_certificate(certificate)).axes
     marks = [line for line in axes.get_lines() if line.get_label().startswith("VIOLATION")]
     assert [line.get_xydata().round(6).tolist() for line in marks] == [[[0.5, 60.0], [1.0, 30.0]]]
 

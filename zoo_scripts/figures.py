@@ -34,8 +34,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from sb3_camp.certification.bands import METHODS
-from sb3_camp.certification.certificate import write_picture
 from sb3_camp.certification.curve_style import curve_styles, shown_label
+from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError

@@ -37,7 +37,7 @@ from tqdm import tqdm
 import sb3_camp.zoo
 from sb3_camp.attack_runs import read_attack
 from sb3_camp.attack_runs.consistency import incomparable, violations
-from sb3_camp.certification.certificate import read_certificate, value_at
+from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
@@ -248,8 +248,8 @@ def _do(sweep: _Sweep, cell: Cell, claims: Claims, trial: optuna.Trial, bar: tqd
 def _value(sweep: _Sweep, cell: Cell) -> float:
     file = evaluation_folder(cell, sweep.folder, sweep.checkpoints[0]) / "berk-jones" / "certificate.json"
     certificate = read_certificate(file)
-    value = value_at(certificate, cell.sigma)
-    return float(certificate["certified_return"][-1] if value is None else value)
+    value = certificate.value_at(cell.sigma)
+    return float(certificate.certified_return[-1] if value is None else value)
 
 
 def _contradictions(sweep: _Sweep, cell: Cell) -> list[str]:

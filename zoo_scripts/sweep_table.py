@@ -101,8 +101,8 @@ def _evaluation(file: Path, checkpoint: str) -> Iterator[Row]:
 
 def _certificate(file: Path, checkpoint: str) -> Iterator[Row]:
     certificate = read_certificate(file)
-    for radius, value in zip(certificate["radii"], certificate["certified_return"], strict=True):
-        yield checkpoint, "certified_return", certificate["method"], radius, floor_decimals(value, DECIMALS)
+    for radius, value in zip(certificate.radii, certificate.certified_return, strict=True):
+        yield checkpoint, "certified_return", certificate.method, radius, floor_decimals(value, DECIMALS)
 
 
 def _attack(file: Path, checkpoint: str, name: str) -> Iterator[Row]:

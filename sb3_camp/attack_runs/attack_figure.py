@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sb3_camp.attack_runs.consistency import violations
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import confidence, exact, printable
@@ -22,7 +23,7 @@ def attack_figure(
     attacks: Sequence[dict[str, Any]],
     labels: Sequence[str] | None = None,
     *,
-    certificate: dict[str, Any] | None = None,
+    certificate: Certificate | None = None,
     pixels: bool = False,
 ) -> "Figure":
     """
@@ -54,7 +55,7 @@ def attack_figure(
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
     if certificate is not None:
-        label = f"certified ({literal(certificate['method'])}, confidence {confidence(certificate['alpha'])})"
+        label = f"certified ({literal(certificate.method)}, confidence {confidence(certificate.alpha)})"
         draw_certificate(axes, certificate, label, {"color": "black", "linestyle": "-"}, unit)
     for i, (attack, text) in enumerate(zip(attacks, texts, strict=True)):
         mark = ", ".join(marks[name][i] for name in differing if marks[name][i])
@@ -62,7 +63,7 @@ def attack_figure(
     if certificate is not None:
         _draw_violations(axes, attacks, certificate, unit)
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=min(0, _lowest(attacks), *([] if certificate is None else [certificate["min_return"]])))
+    axes.set_ylim(bottom=min(0, _lowest(attacks), *([] if certificate is None else [certificate.min_return])))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     episodes = sorted({attack["n_episodes"] for attack in attacks})
@@ -118,12 +119,13 @@ def check_attacks(attacks: Sequence[Mapping[str, Any]], names: Sequence[str]) ->
     """
     if not attacks:
         raise InputError("no attack to draw")
-    check_one_environment(attacks, names, "an attack in")
+    check_one_environment([attack["env_id"] for attack in attacks], names, "an attack in")
 
 
 def _settings(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     """What should be alike for a fair comparison: name of the setting, and its text for each attack."""
     noiseless = [_without_noise(attack) for attack in attacks]
+    sigmas = [attack["sigma"] for attack in attacks]
     return {
         "number of episodes": [f"{attack['n_episodes']} episodes" for attack in attacks],
         "actions": ["greedy" if attack["deterministic"] else "sampled" for attack in attacks],
@@ -132,8 +134,8 @@ def _settings(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
         "multiplier": [_named("multiplier", attack.get("multiplier")) for attack in attacks],
         "q_threshold": [f"q_threshold {exact(attack['q_threshold'])}" for attack in attacks],
         "entry": [_named("entry", attack.get("key")) for attack in attacks],
-        "env_kwargs": variants("env_kwargs", noiseless),
-        "env_wrappers": variants("env_wrappers", noiseless),
+        "env_kwargs": variants("env_kwargs", [one["env_kwargs"] for one in noiseless], sigmas),
+        "env_wrappers": variants("env_wrappers", [one["env_wrappers"] for one in noiseless], sigmas),
     }
 
 
@@ -188,7 +190,7 @@ def _draw(axes: "Axes", attack: Mapping[str, Any], label: str, style: dict[str, 
     )
 
 
-def _draw_violations(axes: "Axes", attacks: Sequence[dict[str, Any]], certificate: dict[str, Any], unit: int) -> None:
+def _draw_violations(axes: "Axes", attacks: Sequence[dict[str, Any]], certificate: Certificate, unit: int) -> None:
     found = [one for attack in attacks for one in violations(attack, certificate)]
     if found:
         axes.plot(

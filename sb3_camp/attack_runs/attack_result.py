@@ -1,6 +1,7 @@
 """The files of an attack: ``attack.json``, ``attack.csv`` and a picture."""
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +11,10 @@ import numpy as np
 
 from sb3_camp.attack_runs.attack_figure import attack_figure
 from sb3_camp.attack_runs.mean_interval import CONFIDENCE, METHOD, mean_interval, mean_return
-from sb3_camp.certification.certificate import is_number, replace_file, save_figure
+from sb3_camp.certification.certificate import is_number
+from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.errors import InputError
+from sb3_camp.files import Write, json_writer, write_files
 
 if TYPE_CHECKING:
     from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
@@ -70,29 +73,26 @@ def write_attack(attack: dict[str, Any], played: "AttackedEpisodes", folder: Pat
     :param folder: Where to, made if needed
     :return: the files
     """
-    folder.mkdir(parents=True, exist_ok=True)
     budgets = [one["budget"] for one in attack["budgets"]]
-
-    def write_csv(path: Path) -> None:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(_COLUMNS)
-            for budget, part in zip(budgets, _parts(played, len(budgets)), strict=True):
-                columns = (part.episodes.returns, part.episodes.lengths, part.budget_spent, part.flips)
-                rows = zip(*(values.tolist() for values in columns), strict=True)
-                writer.writerows((budget, episode, *row) for episode, row in enumerate(rows))
-
-    def write_json(path: Path) -> None:
-        path.write_text(json.dumps(attack, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-    files = {
-        folder / "attack.csv": write_csv,
-        folder / "attack.png": lambda path: save_figure(attack_figure([attack]), path),
-        folder / "attack.json": write_json,
+    files: dict[Path, Write] = {
+        folder / "attack.csv": lambda file: file.write(_table(budgets, played).encode()),
+        folder / "attack.png": lambda file: save_figure(attack_figure([attack]), file),
+        folder / "attack.json": json_writer(attack),
     }
-    for path, write in files.items():
-        replace_file(path, write)
+    write_files(files)
     return list(files)
+
+
+def _table(budgets: Sequence[float], played: "AttackedEpisodes") -> str:
+    """The content of ``attack.csv``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for budget, part in zip(budgets, _parts(played, len(budgets)), strict=True):
+        columns = (part.episodes.returns, part.episodes.lengths, part.budget_spent, part.flips)
+        rows = zip(*(values.tolist() for values in columns), strict=True)
+        writer.writerows((budget, episode, *row) for episode, row in enumerate(rows))
+    return text.getvalue()
 
 
 def read_attack(path: str | Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from sb3_camp.certification.certificate import value_at
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import without_sigma
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import CertificateViolation
@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
     left_out: str
 
 
-def comparison(attack: dict[str, Any], certificate: dict[str, Any]) -> Comparison:
+def comparison(attack: dict[str, Any], certificate: Certificate) -> Comparison:
     """
     :param attack: A comparable attack, see :func:`incomparable`
     :param certificate: The certificate
@@ -49,15 +49,15 @@ def comparison(attack: dict[str, Any], certificate: dict[str, Any]) -> Compariso
     if attack["n_episodes"] < MIN_EPISODES:
         return Comparison([], f"{MIN_EPISODES} episodes are the least for that")
     budgets = [one["budget"] for one in attack["budgets"] if one["confidence_interval"] is not None]
-    inside = [budget for budget in budgets if value_at(certificate, budget) is not None]
+    inside = [budget for budget in budgets if certificate.value_at(budget) is not None]
     beyond = [exact(budget) for budget in budgets if budget not in inside]
     if not beyond:
         return Comparison(inside, "")
-    radius = f"beyond its last radius {exact(certificate['radii'][-1])}"
+    radius = f"beyond its last radius {exact(certificate.radii[-1])}"
     return Comparison(inside, f"budgets {radius}: {', '.join(beyond)}" if inside else f"all budgets lie {radius}")
 
 
-def violations(attack: dict[str, Any], certificate: dict[str, Any]) -> list[Violation]:
+def violations(attack: dict[str, Any], certificate: Certificate) -> list[Violation]:
     """
     :param attack: A comparable attack, see :func:`incomparable`
     :param certificate: The certificate
@@ -69,12 +69,12 @@ def violations(attack: dict[str, Any], certificate: dict[str, Any]) -> list[Viol
         Violation(one["budget"], one["mean_return"], one["confidence_interval"][1], certified)
         for one in attack["budgets"]
         if one["budget"] in budgets
-        and (certified := value_at(certificate, one["budget"])) is not None
+        and (certified := certificate.value_at(one["budget"])) is not None
         and one["confidence_interval"][1] < certified
     ]
 
 
-def incomparable(attack: Mapping[str, Any], certificate: Mapping[str, Any]) -> str | None:
+def incomparable(attack: Mapping[str, Any], certificate: Certificate) -> str | None:
     """
     :param attack: An attack
     :param certificate: A certificate
@@ -82,19 +82,20 @@ def incomparable(attack: Mapping[str, Any], certificate: Mapping[str, Any]) -> s
         noise, in the same environment
     """
     for key in ("env_id", "model_sha256", "sigma", "deterministic", "clean_keys", "env_kwargs", "env_wrappers"):
-        mine, certified = _comparable(attack, key), _comparable(certificate, key)
+        mine = _comparable(key, attack.get(key), attack["sigma"])
+        certified = _comparable(key, getattr(certificate, key), certificate.sigma)
         if certified is None:
             return f"the certificate does not tell its {key}"
         if mine != certified and not (key == "sigma" and math.isclose(mine, certified, rel_tol=1e-9)):
             if key == "model_sha256":
                 return "the certificate is for another model file"
-            return f"its {key} is {_shown(attack[key])}, that of the certificate {_shown(certificate[key])}"
-    if attack.get("key") in certificate["clean_keys"]:
+            return f"its {key} is {_shown(attack[key])}, that of the certificate {_shown(getattr(certificate, key))}"
+    if attack.get("key") in (certificate.clean_keys or ()):
         return f"it attacks the entry {attack['key']} of the observation, which the certificate does not cover"
     return None
 
 
-def check_agreement(attacks: Iterable[tuple[str, dict[str, Any]]], certificate: dict[str, Any]) -> None:
+def check_agreement(attacks: Iterable[tuple[str, dict[str, Any]]], certificate: Certificate) -> None:
     """
     :param attacks: Name and content of comparable attacks
     :param certificate: The certificate
@@ -113,9 +114,8 @@ def _texts(name: str, found: list[Violation]) -> Iterator[str]:
         )
 
 
-def _comparable(result: Mapping[str, Any], key: str) -> Any:
-    value = result.get(key)
-    return without_sigma(value, result["sigma"]) if key in ("env_kwargs", "env_wrappers") else value
+def _comparable(key: str, value: Any, sigma: float) -> Any:
+    return without_sigma(value, sigma) if key in ("env_kwargs", "env_wrappers") else value
 
 
 def _shown(value: Any) -> str:

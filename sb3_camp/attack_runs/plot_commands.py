@@ -11,7 +11,8 @@ import numpy as np
 from sb3_camp.attack_runs.attack_figure import attack_figure, check_attacks, default_labels, differing_settings
 from sb3_camp.attack_runs.attack_result import read_attack
 from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
-from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, read_certificate, value_at, write_picture
+from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
+from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
 from sb3_camp.errors import InputError
 
@@ -178,7 +179,7 @@ def _print_table(
     attacks: list[dict[str, Any]],
     labels: list[str] | None,
     pixels: bool,
-    certificate: dict[str, Any] | None = None,
+    certificate: Certificate | None = None,
 ) -> None:
     for index, (label, attack) in enumerate(
         zip(labels or default_labels(attacks, pixels=pixels), attacks, strict=True), start=1
@@ -193,7 +194,7 @@ def _print_table(
     for budget in np.unique([one["budget"] for attack in attacks for one in attack["budgets"]]).tolist():
         line = f"{quotient(budget, _PIXEL if pixels else 1):>12.6g}"
         if certificate is not None:
-            certified = value_at(certificate, budget)
+            certified = certificate.value_at(budget)
             line += f"{'-' if certified is None else floor_decimals(certified, 3):>12}"
         print(line + "".join(f"{_cell(attack, budget):>28}" for attack in attacks))
 

@@ -1,245 +1,148 @@
-"""A certificate: what was certified, from which episodes, under which assumptions. As JSON, CSV and a picture."""
+"""The record of a certificate: what was certified, from which episodes, under which assumptions; and its only reader."""
 
-import csv
-import json
-import math
-import os
-import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import scipy
 
-from sb3_camp.certification.bands import largest_ratio
-from sb3_camp.certification.bounds import certified_radius, certified_return
-from sb3_camp.certification.certificate_figure import certificate_figure
-from sb3_camp.certification.episode_logs import EpisodeLog
-from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
-from sb3_camp.version import __version__
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from sb3_camp.files import read_json
 
 CERTIFICATE_FORMAT = "sb3_camp-certificate-1"
-_PICTURES = (".png", ".pdf", ".svg")
 
 
-def build_certificate(
-    logs: Sequence[EpisodeLog],
-    sigma: float,
-    radii: Sequence[float] | np.ndarray,
-    *,
-    alpha: float = 0.05,
-    method: str = "berk-jones",
-    min_return: float = 0.0,
-    support: Sequence[float] | None = None,
-    targets: Sequence[float] = (),
-    sigma_assumed: bool = False,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Source:
     """
-    Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
+    A log that episodes of a certificate came from.
 
-    :param logs: what :func:`sb3_camp.certification.pooling.read_logs` returned, so that pooling is sound
-    :param sigma: standard deviation of the noise on the observations, in their units
-    :param radii: l2 radii in the units of the observations, ascending
-    :param alpha: the certificate is wrong with at most this probability
-    :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"``
-    :param min_return: a return that no episode can fall below
-    :param support: for ``"clopper-pearson"``, the returns that are possible
-    :param targets: returns whose largest certified radius is wanted too
-    :param sigma_assumed: whether neither the logs nor the run folder tells sigma
-    :return: the content of ``certificate.json``
-    :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
+    :param path: The log, as it was given on the command line or found in a folder
+    :param sha256: SHA-256 of its content
+    :param episodes: Number of its episodes
+    :param n_envs: Environments that played at once, None if the log does not tell
+    :param native_vec_env: Whether they were Gymnasium's native vector environment, None if the log does not tell
+    :param q_gap: Statistics of the gap between the two highest action scores, None without them
     """
-    for log in logs:
-        if log.returns.min() < min_return:
-            raise InputError(
-                f"{log.path}: holds the return {log.returns.min():g}, below {min_return:g}: pass the lowest return that any "
-                "episode of this task can have with --min-return"
-            )
-    for target in targets:
-        if not target > min_return:
-            raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
-    returns = np.concatenate([log.returns for log in logs])
-    options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
-    curve = certified_return(returns, sigma, radii, **options)
-    reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
-    n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
-    ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
-    first = logs[0]
-    return {
-        "format": CERTIFICATE_FORMAT,
-        "env_id": first.env_id,
-        "env_kwargs": first.env_kwargs,
-        "env_wrappers": first.env_wrappers,
-        "algo": first.algo,
-        "model": first.model,
-        "model_sha256": first.model_sha256,
-        "timesteps": first.timesteps,
-        "deterministic": first.deterministic,
-        "sigma": sigma,
-        "sigma_assumed": sigma_assumed,
-        "clean_keys": first.clean_keys,
-        "method": method,
-        "alpha": alpha,
-        "min_return": min_return,
-        "support": None if support is None else [float(value) for value in support],
-        "n_episodes": len(returns),
-        "mean_return": float(returns.mean()),
-        "radii": [float(radius) for radius in radii],
-        "certified_return": [float(value) for value in curve],
-        "ceiling": {"ratio": ratio, "radius": ratio * sigma},
-        "targets": {target: None if math.isnan(radius) else radius for target, radius in reached.items()},
-        "sources": [_source(log) for log in logs],
-        "versions": {
-            "sb3_camp": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-        },
-    }
+
+    path: str
+    sha256: str
+    episodes: int | None = None
+    n_envs: int | None = None
+    native_vec_env: bool | None = None
+    q_gap: dict[str, Any] | None = None
 
 
-def _source(log: EpisodeLog) -> dict[str, Any]:
-    source: dict[str, Any] = {"path": str(log.path), "sha256": log.sha256, "episodes": len(log.returns)}
-    return source if log.q_gap is None else {**source, "q_gap": log.q_gap}
-
-
-def write_certificate(certificate: dict[str, Any], folder: Path) -> list[Path]:
+@dataclass(frozen=True)
+class Ceiling:
     """
-    Write ``certificate.csv``, ``certificate.png`` and ``certificate.json``, each whole or not at all.
+    Beyond it, so many episodes certify less than half of what even a perfect policy earns above the lowest return.
 
-    :param certificate: what :func:`build_certificate` returned
-    :param folder: where to, made if needed
-    :return: the files
+    :param ratio: In multiples of sigma
+    :param radius: In the units of the radii
     """
-    folder.mkdir(parents=True, exist_ok=True)
 
-    def write_csv(path: Path) -> None:
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["radius", "certified_return"])
-            writer.writerows(zip(certificate["radii"], certificate["certified_return"], strict=True))
-
-    def write_json(path: Path) -> None:
-        path.write_text(json.dumps(certificate, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-
-    files = {
-        folder / "certificate.csv": write_csv,
-        folder / "certificate.png": lambda path: save_figure(certificate_figure([certificate]), path),
-        folder / "certificate.json": write_json,
-    }
-    for path, write in files.items():
-        replace_file(path, write)
-    return list(files)
+    ratio: float
+    radius: float
 
 
-def write_picture(figure: "Figure", path: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
     """
-    Write a picture, whole or not at all.
+    The content of ``certificate.json``; ``docs/certificate_format.md`` says what each entry means and in which units.
 
-    :param figure: what :func:`sb3_camp.certification.certificate_figure.certificate_figure` returned
-    :param path: a file ending in ``.png``, ``.pdf`` or ``.svg``; its folder is made if needed
-    :raises InputError: if the file has another ending
+    An entry that may be None is so where nothing tells it, or where the file is of an older version that did not have it.
     """
-    if path.suffix.lower() not in _PICTURES:
-        raise InputError(f"{path}: the picture must be a {', '.join(_PICTURES[:-1])} or {_PICTURES[-1]} file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, lambda partial: save_figure(figure, partial))
+
+    env_id: str | None = None
+    env_kwargs: dict[str, Any] | None = None
+    env_wrappers: dict[str, Any] | None = None
+    algo: str | None = None
+    model: str | None = None
+    model_sha256: str | None = None
+    timesteps: int | None = None
+    deterministic: bool | None = None
+    sigma: float
+    sigma_assumed: bool | None = None
+    clean_keys: list[str] | None = None
+    method: str
+    alpha: float
+    min_return: float
+    support: list[float] | None = None
+    n_episodes: int
+    mean_return: float
+    radii: list[float]
+    certified_return: list[float]
+    ceiling: Ceiling | None = None
+    targets: dict[str, float | None] = field(default_factory=dict)
+    sources: list[Source]
+    versions: dict[str, Any] = field(default_factory=dict)
+
+    def value_at(self, radius: float) -> float | None:
+        """
+        The certified return at any radius: the value at the next radius of the certificate, which holds for all smaller ones.
+
+        :param radius: l2 radius in the units of the observations
+        :return: the certified return, None beyond the last radius of the certificate
+        """
+        index = int(np.searchsorted(self.radii, radius, side="left"))
+        return self.certified_return[index] if index < len(self.radii) else None
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        :return: what ``certificate.json`` holds
+        """
+        content = {"format": CERTIFICATE_FORMAT, **asdict(self)}
+        for source in content["sources"]:
+            if source["q_gap"] is None:
+                del source["q_gap"]
+        return content
 
 
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+def read_certificate(path: str | Path) -> Certificate:
     """
-    Write a file, whole or not at all.
-
-    :param path: the file
-    :param write: writes it to a path of the same ending
-    """
-    partial = path.with_name(f".{path.stem}.partial{path.suffix}")
-    try:
-        write(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def save_figure(figure: "Figure", path: Path) -> None:
-    """
-    :param figure: a figure
-    :param path: the picture, of any ending that matplotlib knows
-    """
-    from matplotlib import rc_context
-
-    # Publishers refuse the Type 3 fonts that are matplotlib's default in PDF
-    with rc_context({"pdf.fonttype": 42}):
-        figure.savefig(path, dpi=150)
-
-
-def value_at(certificate: dict[str, Any], radius: float) -> float | None:
-    """
-    The certified return at any radius: the value at the next radius of the certificate, which holds for all smaller ones.
-
-    :param certificate: a certificate
-    :param radius: l2 radius in the units of the observations
-    :return: the certified return, None beyond the last radius of the certificate
-    """
-    index = int(np.searchsorted(certificate["radii"], radius, side="left"))
-    return certificate["certified_return"][index] if index < len(certificate["radii"]) else None
-
-
-def read_certificate(path: str | Path) -> dict[str, Any]:
-    """
-    :param path: a ``certificate.json``
+    :param path: A ``certificate.json``, also one of an older version. Entries that this version does not know are left out
     :return: its content
-    :raises InputError: if it is not a sound certificate
+    :raises InputError: if it cannot be read or is not a sound certificate
     """
     path = Path(path)
-    try:
-        certificate = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
-    if not isinstance(certificate, dict) or certificate.get("format") != CERTIFICATE_FORMAT:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != CERTIFICATE_FORMAT:
         raise InputError(f"{path}: not a certificate of the format {CERTIFICATE_FORMAT}")
-    for key in ("sigma", "alpha", "min_return", "mean_return", "n_episodes"):
-        if not is_number(certificate.get(key)):
-            raise InputError(f"{path}: {key} must be a number, not {certificate.get(key)!r}")
-    for key in ("radii", "certified_return"):
-        if not isinstance(certificate.get(key), list) or not all(map(is_number, certificate[key])):
-            raise InputError(f"{path}: {key} must be a list of numbers")
-    radii = certificate["radii"]
-    if not radii or len(radii) != len(certificate["certified_return"]) or any(np.diff(radii) <= 0):
+    values: dict[str, Any] = {}
+    for entry in fields(Certificate):
+        kind = _KINDS[entry.name]
+        required = entry.default is MISSING and entry.default_factory is MISSING
+        if entry.name not in content and not required:
+            continue
+        value = content.get(entry.name)
+        if not (kind.holds(value) or (value is None and entry.default is None)):
+            null = " or null" if entry.default is None else ""
+            raise InputError(f"{path}: {entry.name} must be {kind.text}{null}, not {_short(value)}")
+        values[entry.name] = value
+    _check_curve(path, values)
+    if values.get("ceiling") is not None:
+        values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
+    known = [entry.name for entry in fields(Source)]
+    values["sources"] = [Source(**{name: one[name] for name in known if name in one}) for one in values["sources"]]
+    return Certificate(**values)
+
+
+def _check_curve(path: Path, values: dict[str, Any]) -> None:
+    radii, curve = values["radii"], np.array(values["certified_return"])
+    if not radii or len(radii) != len(curve) or any(np.diff(radii) <= 0):
         raise InputError(f"{path}: radii must ascend and have one certified_return each")
-    curve = np.array(certificate["certified_return"])
     if radii[0] < 0 or any(np.diff(curve) > 1e-9 * np.abs(curve).max()):  # rounding
         raise InputError(f"{path}: radii must be at least 0, and certified_return must not rise with them")
-    for key, sound in (("sigma", certificate["sigma"] > 0), ("alpha", 0 < certificate["alpha"] < 1)):
+    for name, sound in (
+        ("sigma", values["sigma"] > 0),
+        ("alpha", 0 < values["alpha"] < 1),
+        ("n_episodes", values["n_episodes"] >= 1),
+    ):
         if not sound:
-            raise InputError(f"{path}: {key} cannot be {certificate[key]}")
-    if not isinstance(certificate.get("method"), str):
-        raise InputError(f"{path}: method must be a text")
-    _check_origin(path, certificate)
-    return certificate
-
-
-def _check_origin(path: Path, certificate: dict[str, Any]) -> None:
-    for key in ("env_kwargs", "env_wrappers"):
-        if not isinstance(certificate.get(key), dict | None):
-            raise InputError(f"{path}: {key} must be an object or null")
-    clean_keys, sources = certificate.get("clean_keys"), certificate.get("sources")
-    if not isinstance(clean_keys, list | None) or not all(isinstance(key, str) for key in clean_keys or ()):
-        raise InputError(f"{path}: clean_keys must be a list of texts or null")
-    if not isinstance(sources, list) or not all(map(_is_source, sources)):
-        raise InputError(f"{path}: sources must be a list of objects that have the texts path and sha256")
-
-
-def _is_source(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("path"), str) and isinstance(value.get("sha256"), str)
+            raise InputError(f"{path}: {name} cannot be {values[name]}")
 
 
 def is_number(value: Any) -> bool:
@@ -249,3 +152,75 @@ def is_number(value: Any) -> bool:
     """
     # Python reads an integer of any size, which no float can hold
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= sys.maxsize
+
+
+def _is_list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(holds, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_ceiling(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_number(value.get(name)) for name in ("ratio", "radius"))
+
+
+def _are_targets(value: Any) -> bool:
+    return isinstance(value, dict) and all(radius is None or is_number(radius) for radius in value.values())
+
+
+def _is_source(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_text(value.get(name)) for name in ("path", "sha256"))
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class _Kind(NamedTuple):
+    holds: Callable[[Any], bool]
+    text: str
+
+
+_TEXT = _Kind(_is_text, "a text")
+_NUMBER = _Kind(is_number, "a number")
+_NUMBERS = _Kind(_is_list_of(is_number), "a list of numbers")
+_COUNT = _Kind(_is_count, "a whole number")
+_SWITCH = _Kind(lambda value: isinstance(value, bool), "true or false")
+_OBJECT = _Kind(_is_object, "an object")
+
+_KINDS = {
+    "env_id": _TEXT,
+    "env_kwargs": _OBJECT,
+    "env_wrappers": _OBJECT,
+    "algo": _TEXT,
+    "model": _TEXT,
+    "model_sha256": _TEXT,
+    "timesteps": _COUNT,
+    "deterministic": _SWITCH,
+    "sigma": _NUMBER,
+    "sigma_assumed": _SWITCH,
+    "clean_keys": _Kind(_is_list_of(_is_text), "a list of texts"),
+    "method": _TEXT,
+    "alpha": _NUMBER,
+    "min_return": _NUMBER,
+    "support": _NUMBERS,
+    "n_episodes": _COUNT,
+    "mean_return": _NUMBER,
+    "radii": _NUMBERS,
+    "certified_return": _NUMBERS,
+    "ceiling": _Kind(_is_ceiling, "an object with the numbers ratio and radius"),
+    "targets": _Kind(_are_targets, "an object whose values are numbers or null"),
+    "sources": _Kind(_is_list_of(_is_source), "a list of objects that have the texts path and sha256"),
+    "versions": _OBJECT,
+}

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import exact, printable
 from sb3_camp.errors import InputError
@@ -12,8 +13,6 @@ from sb3_camp.errors import InputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Certificate = Mapping[str, Any]
 
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
@@ -45,7 +44,8 @@ def certificate_figure(
     """
     from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
 
-    check_one_environment(certificates, [f"certificate {index}" for index in range(1, len(certificates) + 1)])
+    names = [f"certificate {index}" for index in range(1, len(certificates) + 1)]
+    check_one_environment([certificate.env_id for certificate in certificates], names)
     panels = _panels(certificates, by)
     if labels is None:
         texts = list(map(literal, default_labels(certificates, pixels=pixels, by=by)))
@@ -66,12 +66,12 @@ def certificate_figure(
             mark = ", ".join([*(marks[name][i] for name in differing), *map(literal, not_covered(certificates[i]))])
             label, style = texts[i] + (mark and f" ({mark})"), styles[texts[i]]
             draw_certificate(axes, certificates[i], label, style, _PIXEL if pixels else 1)
-            mean = certificates[i]["mean_return"]
+            mean = certificates[i].mean_return
             axes.plot(0, mean, marker=style["marker"], color=style["color"], linestyle="", clip_on=False)
         if by is not None:
             axes.set_title(f"sigma {title}" + ("/255" if pixels else ""), fontsize="medium")
         axes.set_xlim(left=0)
-        axes.set_ylim(bottom=min(certificate["min_return"] for certificate in certificates))
+        axes.set_ylim(bottom=min(certificate.min_return for certificate in certificates))
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     for axes in grid[len(panels) :]:
@@ -117,23 +117,22 @@ def not_covered(certificate: Certificate) -> list[str]:
     :param certificate: a certificate
     :return: in words, what an attack must not touch; empty if nothing is excepted
     """
-    keys = certificate.get("clean_keys")
+    keys = certificate.clean_keys
     return [f"not covered: entries {', '.join(map(printable, keys))}"] if keys else []
 
 
-def check_one_environment(certificates: Sequence[Certificate], names: Sequence[str], what: str = "a certificate for") -> None:
+def check_one_environment(env_ids: Sequence[str | None], names: Sequence[str], what: str = "a certificate for") -> None:
     """
-    :param certificates: the certificates, or other results that have an ``env_id``
+    :param env_ids: environment of each certificate, or of each other result
     :param names: what to call each in the message
     :param what: what they are, in the message
     :raises InputError: if there is none, or if they are of different environments
     """
-    if not certificates:
+    if not env_ids:
         raise InputError("no certificate to draw")
-    for name, certificate in zip(names, certificates, strict=True):
-        one, other = certificates[0].get("env_id"), certificate.get("env_id")
-        if one != other:
-            raise InputError(f"{name}: {what} {other}, not comparable with {names[0]} for {one}")
+    for name, env_id in zip(names, env_ids, strict=True):
+        if env_id != env_ids[0]:
+            raise InputError(f"{name}: {what} {env_id}, not comparable with {names[0]} for {env_ids[0]}")
 
 
 def _panels(certificates: Sequence[Certificate], by: Literal["sigma"] | None) -> dict[str, list[int]]:
@@ -141,40 +140,42 @@ def _panels(certificates: Sequence[Certificate], by: Literal["sigma"] | None) ->
     if by is None:
         return {"": list(range(len(certificates)))}
     panels: dict[str, list[int]] = {}
-    for i in sorted(range(len(certificates)), key=lambda i: certificates[i]["sigma"]):
-        panels.setdefault(exact(certificates[i]["sigma"]), []).append(i)
+    for i in sorted(range(len(certificates)), key=lambda i: certificates[i].sigma):
+        panels.setdefault(exact(certificates[i].sigma), []).append(i)
     return {title: sorted(members) for title, members in panels.items()}
 
 
 def _name(certificate: Certificate, pixels: bool, with_sigma: bool) -> str:
-    names = [printable(str(certificate[key])) for key in ("algo", "env_id") if certificate.get(key)]
+    names = [printable(name) for name in (certificate.algo, certificate.env_id) if name]
     if with_sigma or not names:
-        names.append(f"sigma {exact(certificate['sigma'])}" + ("/255" if pixels else ""))
+        names.append(f"sigma {exact(certificate.sigma)}" + ("/255" if pixels else ""))
     return ", ".join(names)
 
 
 def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
+    sigmas = [certificate.sigma for certificate in certificates]
     return {
-        "method": [literal(certificate["method"]) for certificate in certificates],
-        "alpha": [f"alpha {exact(certificate['alpha'])}" for certificate in certificates],
-        "number of episodes": [f"{certificate['n_episodes']} episodes" for certificate in certificates],
-        "lowest return": [f"no return below {exact(certificate['min_return'])}" for certificate in certificates],
-        "env_kwargs": variants("env_kwargs", certificates),
-        "env_wrappers": variants("env_wrappers", certificates),
+        "method": [literal(certificate.method) for certificate in certificates],
+        "alpha": [f"alpha {exact(certificate.alpha)}" for certificate in certificates],
+        "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
+        "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],
+        "env_kwargs": variants("env_kwargs", [certificate.env_kwargs for certificate in certificates], sigmas),
+        "env_wrappers": variants("env_wrappers", [certificate.env_wrappers for certificate in certificates], sigmas),
     }
 
 
-def variants(key: str, certificates: Sequence[Certificate]) -> list[str]:
+def variants(key: str, entries: Sequence[dict[str, Any] | None], sigmas: Sequence[float]) -> list[str]:
     """
     :param key: ``env_kwargs`` or ``env_wrappers``
-    :param certificates: the certificates, or attacks
+    :param entries: this entry of each certificate, or of each attack
+    :param sigmas: the noise of each
     :return: the entry of each as a text, which is equal for equal entries: in short, if need be by a number
     """
     distinct: list[str] = []
     texts = []
-    for certificate in certificates:
-        entry = without_sigma(certificate.get(key), certificate["sigma"])
+    for entry, sigma in zip(entries, sigmas, strict=True):
+        entry = without_sigma(entry, sigma)
         variant = json.dumps(entry, sort_keys=True)
         if variant not in distinct:
             distinct.append(variant)
@@ -207,8 +208,8 @@ def draw_certificate(axes: "Axes", certificate: Certificate, label: str, style: 
     :param style: see :func:`sb3_camp.certification.curve_style.curve_styles`
     :param unit: what to divide radii by
     """
-    radii = [radius / unit for radius in certificate["radii"]]
-    values = list(certificate["certified_return"])
+    radii = [radius / unit for radius in certificate.radii]
+    values = list(certificate.certified_return)
     if radii[0] > 0:
         radii, values = [0.0, *radii], [values[0], *values]
     # Straight lines between the points would lie above the bound

@@ -58,6 +58,8 @@ class EpisodeLog:
     :param model: path of the checkpoint
     :param model_sha256: of the checkpoint's content
     :param timesteps: steps that the policy had been trained for
+    :param n_envs: environments that played at once
+    :param native_vec_env: whether they were Gymnasium's native vector environment
     :param min_reward: lowest raw reward of any step
     :param first_env_seed: lowest seed of any env
     :param last_env_seed: highest seed of any env
@@ -81,6 +83,8 @@ class EpisodeLog:
     model: str | None = None
     model_sha256: str | None = None
     timesteps: int | None = None
+    n_envs: int | None = None
+    native_vec_env: bool | None = None
     min_reward: float | None = None
     first_env_seed: int | None = None
     last_env_seed: int | None = None
@@ -309,7 +313,8 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "env_wrappers": env_wrappers,
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
-        **{key: entry(key, int) if key in data else None for key in ("first_env_seed", "last_env_seed")},
+        **{key: entry(key, int) if key in data else None for key in ("n_envs", "first_env_seed", "last_env_seed")},
+        "native_vec_env": entry("native_vec_env", bool) if "native_vec_env" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it

@@ -1,67 +1,74 @@
 """A certificate as text for people, for the terminal."""
 
-from typing import Any
-
 from sb3_camp.certification.bands import berk_jones_level, largest_ratio
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, printable, quotient
 
 
-def print_report(certificate: dict[str, Any], every: int) -> None:
+def print_report(certificate: Certificate, every: int) -> None:
     """
     Print what was certified, with which episodes, and under which assumptions. No bound is shown higher than it is.
 
-    :param certificate: what :func:`sb3_camp.certification.certificate.build_certificate` returned
+    :param certificate: the certificate
     :param every: show the first of so many radii
     """
-    sigma, m = certificate["sigma"], certificate["n_episodes"]
+    sigma, m = certificate.sigma, certificate.n_episodes
     actions = {True: "greedy actions", False: "sampled actions", None: "greedy or sampled actions (the log does not say)"}
-    names = ", ".join(printable(str(certificate[key])) for key in ("env_id", "algo") if certificate[key])
+    names = ", ".join(printable(name) for name in (certificate.env_id, certificate.algo) if name)
     print(
-        f"{names or 'unknown environment'}: {m} episodes with {actions[certificate['deterministic']]}, mean return "
-        f"{certificate['mean_return']:.2f}"
+        f"{names or 'unknown environment'}: {m} episodes with {actions[certificate.deterministic]}, mean return "
+        f"{certificate.mean_return:.2f}"
     )
-    if certificate["model"] is not None or certificate["timesteps"] is not None:
+    if certificate.model is not None or certificate.timesteps is not None:
         print(f"Checkpoint: {_checkpoint(certificate)}")
     print(
-        f"Noise sigma {exact(sigma)}; method {certificate['method']}, confidence {confidence(certificate['alpha'])} "
+        f"Noise sigma {exact(sigma)}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
         "for all radii together"
     )
-    if certificate["sigma_assumed"]:
+    if certificate.sigma_assumed:
         print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (--sigma)")
-    print(f"Assumed: no episode can return less than {exact(certificate['min_return'])} (--min-return)")
-    if certificate["support"] is not None:
-        low, high = exact(certificate["support"][0]), exact(certificate["support"][-1])
-        print(f"Assumed: only {len(certificate['support'])} returns are possible, from {low} to {high} (--support)")
-    if certificate["clean_keys"]:
-        print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate['clean_keys']))} (clean_keys)")
+    print(f"Assumed: no episode can return less than {exact(certificate.min_return)} (--min-return)")
+    if certificate.support is not None:
+        low, high = exact(certificate.support[0]), exact(certificate.support[-1])
+        print(f"Assumed: only {len(certificate.support)} returns are possible, from {low} to {high} (--support)")
+    if certificate.clean_keys:
+        print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate.clean_keys))} (clean_keys)")
     print(f"\n{'radius':>12} {'radius/sigma':>14} {'certified return':>18}")
-    curve = list(zip(certificate["radii"], certificate["certified_return"], strict=True))
+    curve = list(zip(certificate.radii, certificate.certified_return, strict=True))
     for radius, value in curve[::every]:
         # A radius that is shown too small is on the safe side too
         texts = floor_digits(radius, 6), floor_decimals(quotient(radius, sigma), 3), floor_decimals(value, 3)
         print("{:>12} {:>14} {:>18}".format(*texts))
-    ratio = certificate["ceiling"]["ratio"]
-    more = _ceiling_of_more(10 * m, m, certificate)
-    print(f"\nCeiling: beyond radius {ratio * sigma:.4g} ({ratio:.2f} sigma), {m} episodes certify less than half of even a")
-    print(f"perfect return; with {10 * m} episodes this would be about radius {more * sigma:.4g} ({more:.2f} sigma)")
-    for target, radius in certificate["targets"].items():
+    if certificate.ceiling is not None:
+        _print_ceiling(certificate, certificate.ceiling.ratio)
+    for target, reached in certificate.targets.items():
         print(
             f"Return {target}: "
-            + ("not certified at any radius" if radius is None else f"certified up to radius {floor_digits(radius, 6)}")
+            + ("not certified at any radius" if reached is None else f"certified up to radius {floor_digits(reached, 6)}")
         )
 
 
-def _checkpoint(certificate: dict[str, Any]) -> str:
-    model, timesteps = certificate["model"], certificate["timesteps"]
+def _print_ceiling(certificate: Certificate, ratio: float) -> None:
+    sigma, m = certificate.sigma, certificate.n_episodes
+    more = _ceiling_of_more(10 * m, m, certificate)
+    print(
+        f"\nCeiling: beyond radius {ratio * sigma:.4g} ({ratio:.2f} sigma), {m} episodes certify less than half of what even\n"
+        f"a perfect policy earns above the lowest return {exact(certificate.min_return)}; with {10 * m} episodes this would\n"
+        f"be about radius {more * sigma:.4g} ({more:.2f} sigma)"
+    )
+
+
+def _checkpoint(certificate: Certificate) -> str:
+    model, timesteps = certificate.model, certificate.timesteps
     after = "" if timesteps is None else f"policy after {timesteps} steps"
     return after if model is None else printable(model) + (after and f", {after}")
 
 
-def _ceiling_of_more(more: int, m: int, certificate: dict[str, Any]) -> float:
-    alpha, method = certificate["alpha"], certificate["method"]
+def _ceiling_of_more(more: int, m: int, certificate: Certificate) -> float:
+    alpha, method = certificate.alpha, certificate.method
     if method == "berk-jones":
         # The exact level of so many episodes takes long, and hardly differs
         return largest_ratio(more, berk_jones_level(m, alpha), "clopper-pearson", 1)
-    support = certificate["support"]
-    n_thresholds = None if support is None else max(1, sum(value > certificate["min_return"] for value in support))
+    support = certificate.support
+    n_thresholds = None if support is None else max(1, sum(value > certificate.min_return for value in support))
     return largest_ratio(more, alpha, method, n_thresholds)

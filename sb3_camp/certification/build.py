@@ -1,0 +1,96 @@
+"""From logs of episodes to a certificate."""
+
+import math
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+
+from sb3_camp.certification.bands import largest_ratio
+from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.certification.certificate import Ceiling, Certificate, Source
+from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.rounded_text import exact
+from sb3_camp.errors import InputError
+from sb3_camp.version import __version__
+
+
+def build_certificate(
+    logs: Sequence[EpisodeLog],
+    sigma: float,
+    radii: Sequence[float] | np.ndarray,
+    *,
+    alpha: float = 0.05,
+    method: str = "berk-jones",
+    min_return: float = 0.0,
+    support: Sequence[float] | None = None,
+    targets: Sequence[float] = (),
+    sigma_assumed: bool = False,
+) -> Certificate:
+    """
+    Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
+
+    :param logs: what :func:`sb3_camp.certification.pooling.read_logs` returned, so that pooling is sound
+    :param sigma: standard deviation of the noise on the observations, in their units
+    :param radii: l2 radii in the units of the observations, ascending
+    :param alpha: the certificate is wrong with at most this probability
+    :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"``
+    :param min_return: a return that no episode can fall below
+    :param support: for ``"clopper-pearson"``, the returns that are possible
+    :param targets: returns whose largest certified radius is wanted too
+    :param sigma_assumed: whether neither the logs nor the run folder tells sigma
+    :return: the certificate
+    :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
+    """
+    for log in logs:
+        if log.returns.min() < min_return:
+            raise InputError(
+                f"{log.path}: holds the return {log.returns.min():g}, below {min_return:g}: pass the lowest return that any "
+                "episode of this task can have with --min-return"
+            )
+    for target in targets:
+        if not target > min_return:
+            raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
+    returns = np.concatenate([log.returns for log in logs])
+    options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
+    curve = certified_return(returns, sigma, radii, **options)
+    reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
+    n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
+    ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
+    first = logs[0]
+    return Certificate(
+        env_id=first.env_id,
+        env_kwargs=first.env_kwargs,
+        env_wrappers=first.env_wrappers,
+        algo=first.algo,
+        model=first.model,
+        model_sha256=first.model_sha256,
+        timesteps=first.timesteps,
+        deterministic=first.deterministic,
+        sigma=sigma,
+        sigma_assumed=sigma_assumed,
+        clean_keys=first.clean_keys,
+        method=method,
+        alpha=alpha,
+        min_return=min_return,
+        support=None if support is None else [float(value) for value in support],
+        n_episodes=len(returns),
+        mean_return=float(returns.mean()),
+        radii=[float(radius) for radius in radii],
+        certified_return=[float(value) for value in curve],
+        ceiling=Ceiling(ratio, ratio * sigma),
+        targets={target: None if math.isnan(radius) else radius for target, radius in reached.items()},
+        sources=[_source(log) for log in logs],
+        versions={
+            "sb3_camp": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+        },
+    )
+
+
+def _source(log: EpisodeLog) -> Source:
+    return Source(str(log.path), log.sha256, len(log.returns), log.n_envs, log.native_vec_env, log.q_gap)

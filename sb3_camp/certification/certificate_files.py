@@ -1,0 +1,42 @@
+"""The files of a certificate: JSON, CSV and a picture, which are one unit."""
+
+import csv
+import io
+from pathlib import Path
+
+from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate_figure import certificate_figure
+from sb3_camp.certification.picture_file import save_figure
+from sb3_camp.files import Write, json_writer, write_files
+
+# The columns behind radius and certified_return, so that a table that was moved away still says what it is of
+_CSV_CONSTANTS = ("sigma", "alpha", "method", "n_episodes", "min_return", "env_id", "algo", "model_sha256")
+
+
+def write_certificate(certificate: Certificate, folder: Path) -> list[Path]:
+    """
+    Write ``certificate.csv``, ``certificate.png`` and ``certificate.json``: all of them, or none if one cannot be written.
+
+    :param certificate: The certificate
+    :param folder: Where to, made if needed
+    :return: the files
+    :raises InputError: if they cannot be written
+    """
+    files: dict[Path, Write] = {
+        folder / "certificate.csv": lambda file: file.write(_table(certificate).encode()),
+        folder / "certificate.png": lambda file: save_figure(certificate_figure([certificate]), file),
+        folder / "certificate.json": json_writer(certificate.as_json()),
+    }
+    write_files(files)
+    return list(files)
+
+
+def _table(certificate: Certificate) -> str:
+    """The content of ``certificate.csv``."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["radius", "certified_return", *_CSV_CONSTANTS])
+    constants = [getattr(certificate, name) for name in _CSV_CONSTANTS]
+    for radius, value in zip(certificate.radii, certificate.certified_return, strict=True):
+        writer.writerow([radius, value, *constants])
+    return text.getvalue()
