@@ -2,9 +2,11 @@ import math
 
 import numpy as np
 import pytest
+from band_oracles import beta_quantiles, failure_by_last_crossing
 from scipy import stats
 
 from sb3_camp.certification.bands import METHODS, berk_jones_level, largest_ratio, lower_band
+from sb3_camp.certification.crossing import holding_probability, knots
 from sb3_camp.errors import InputError
 
 # To the printed digits.
@@ -17,29 +19,6 @@ LEVELS = [
     (10_000, 0.05, 0.00076376),
     (100, 0.001, 0.00003116),
 ]
-
-
-def failure_by_last_crossing(bounds: np.ndarray) -> float:
-    """
-    P(some U_(k) < bounds[k - 1]) by splitting at the last k that fails, in O(m^2).
-
-    There U_(k) < b_k <= U_(k+1), so exactly k points lie in [0, b_k] and the other m - k are uniform on the rest. With
-    safe[j] = P(no failure after j, given exactly j points in [0, b_j]):
-    1 - safe[j] = sum over k > j of P(exactly k points in [0, b_k], given those j) * safe[k].
-    """
-    m = len(bounds)
-    bounds = np.concatenate(([0.0], bounds))
-    safe = np.ones(m + 1)
-    for j in range(m - 1, -1, -1):
-        later = np.arange(j + 1, m + 1)
-        share = (bounds[later] - bounds[j]) / (1 - bounds[j])
-        safe[j] = 1 - stats.binom.pmf(later - j, m - j, share) @ safe[later]
-    return 1 - safe[0]
-
-
-def beta_quantiles(m: int, level: float) -> np.ndarray:
-    k = np.arange(1, m + 1)
-    return stats.beta.ppf(level, k, m - k + 1)
 
 
 @pytest.mark.parametrize("m, alpha, level", LEVELS)
@@ -69,41 +48,73 @@ def test_berk_jones_level_falls_with_m_and_lies_between_the_union_bound_and_alph
     assert berk_jones_level(50, 1e-12) == 1e-12 / 50
 
 
-@pytest.mark.parametrize("m, alpha", [(1_000_000, 1e-8), (1_000_000, 1.38e-6), (200_000, 2.4e-7), (100_000, 1.1e-7)])
+@pytest.mark.parametrize("alpha", [1e-50, 1e-12, 0.99e-8])
+@pytest.mark.parametrize("m", [2, 10_000, 1_000_000])
 def test_the_union_bound_takes_over_where_rounding_comes_near_alpha(m, alpha):
     assert berk_jones_level(m, alpha) == alpha / m
 
 
-@pytest.mark.parametrize("rounding", [1e-15, 1e-12, 1e-9])
-@pytest.mark.parametrize("m", [2, 50, 300])
-def test_the_level_is_right_on_both_sides_of_the_border_to_the_union_bound(monkeypatch, m, rounding):
-    monkeypatch.setattr("sb3_camp.certification.bands._ROUNDING", rounding)
-    border = max(1e-8, 100 * rounding * m * math.log(m))
-    for alpha in (border * (1 - 1e-9), border * (1 + 1e-9), 1.5 * border):
-        level = berk_jones_level.__wrapped__(m, alpha)
-        assert level == alpha / m if alpha < border else alpha / m <= level <= alpha
-        assert level > alpha / m or alpha < border or m == 2  # where the union bound is all but exact
-        assert failure_by_last_crossing(beta_quantiles(m, level)) <= alpha + 1e-13
+@pytest.mark.parametrize("alpha", [0.999, 1 - 1e-6, 1 - 1e-12, 1 - 2**-53])
+@pytest.mark.parametrize("m", [1, 2, 50, 700])
+def test_an_alpha_next_to_1_has_a_level_that_is_not_too_large(m, alpha):
+    level = berk_jones_level(m, alpha)
+    assert 0.999 / m <= level <= alpha
+    assert level == alpha or level == berk_jones_level(m, 0.999)
+    assert failure_by_last_crossing(beta_quantiles(m, level)) <= alpha + 1e-13
+    band = lower_band(np.arange(m + 1), m, alpha, "berk-jones")
+    assert np.all(np.diff(band) > 0) and band[-1] < 1
 
 
-def test_the_level_is_never_below_the_union_bound_for_an_allowance_as_large_as_alpha(monkeypatch):
-    monkeypatch.setattr("sb3_camp.certification.bands._SMALLEST_ALPHA_IN_ALLOWANCES", 0)
-    monkeypatch.setattr("sb3_camp.certification.bands._ROUNDING", 1e-6)
-    assert berk_jones_level.__wrapped__(50, 1e-5) == 1e-5 / 50
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("alpha", [1e-50, 1e-17, 1 - 1e-16, 1 - 2**-53])
+def test_no_bound_is_1_or_no_number_however_extreme_alpha_is(method, alpha):
+    for m in (1, 7, 10_000, 10**9 if method != "berk-jones" else 20_000):
+        band = lower_band([0, 1, m], m, alpha, method, 3 if method == "clopper-pearson" else None)
+        assert np.all((band >= 0) & (band < 1)) and band[0] == 0
 
 
-def test_a_band_on_a_grid_of_counts_is_exact_too_and_close_to_the_band_on_all(monkeypatch):
-    m, alpha, counts = 1000, 0.05, np.arange(1001)
+@pytest.mark.parametrize("alpha", [1e-4, 0.05, 0.6])
+def test_a_band_that_is_straight_between_some_counts_holds_too_and_is_close_to_the_band_on_all(monkeypatch, alpha):
+    m, counts = 1000, np.arange(1001)
+    exact_level = berk_jones_level(m, alpha)
     every = lower_band(counts, m, alpha, "berk-jones")
     monkeypatch.setattr("sb3_camp.certification.bands._ALL_COUNTS_UP_TO", 100)
-    monkeypatch.setattr("sb3_camp.certification.bands._GRID_STEP", 0.3)
     monkeypatch.setattr("sb3_camp.certification.bands.berk_jones_level", berk_jones_level.__wrapped__)
-    grid = lower_band(counts, m, alpha, "berk-jones")
-    assert len(np.unique(grid)) < 0.5 * m
-    assert failure_by_last_crossing(grid[1:]) == pytest.approx(alpha, rel=1e-6)
+    level = berk_jones_level.__wrapped__(m, alpha)
+    assert exact_level * (1 - 1.5e-3) <= level <= exact_level
+    band = lower_band(counts, m, alpha, "berk-jones")
+    failure = failure_by_last_crossing(band[1:])
+    assert failure == pytest.approx(alpha, rel=1e-4)
+    assert failure <= alpha + 1e-13
+    own_quantiles = lower_band(counts, m, level, "clopper-pearson", 1)
+    assert np.all(band >= own_quantiles - 1e-15)  # convex in the count, so the level is safe for these too
     spread = np.sqrt(counts * (m - counts) / m**3)
-    assert np.all(np.abs(grid - every) <= 0.4 * spread + 1 / m)
-    assert grid[m] >= every[m]  # fewer tests share alpha
+    np.testing.assert_allclose(band, every, rtol=0, atol=0.004 * spread.max())
+    assert np.all(np.diff(band) > 0) and np.all(band <= counts / m)
+
+
+# Of the exact recursion over every count, by the Poisson process of `holding_step_by_step`
+@pytest.mark.parametrize(
+    "m, alpha, level", [(20_000, 0.05, 0.00068254487), (20_000, 1e-4, 6.4234224e-7), (100_000, 0.05, 0.00054378136)]
+)
+def test_levels_of_many_episodes_are_just_below_those_of_the_band_on_every_count(m, alpha, level):
+    assert (1 - 1.1e-3) * level <= berk_jones_level(m, alpha) <= level
+
+
+@pytest.mark.parametrize("m", [10_001, 54_321, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_levels_of_many_episodes_fail_with_the_wanted_probability(m):
+    for alpha in (1e-7, 0.05):
+        counts = knots(m)
+        level = berk_jones_level(m, alpha)
+        failure = 1 - holding_probability(m, counts, beta_quantiles(m, level, counts))
+        assert (1 - 0.02) * alpha <= failure <= alpha * (1 + 1e-8)  # the quantiles here are those of another function
+
+
+def test_levels_fall_with_the_number_of_episodes_and_rise_with_alpha_across_the_change_of_the_band():
+    numbers = [9_950, 10_000, 10_001, 20_000, 200_000]
+    levels = np.array([[berk_jones_level(m, alpha) for alpha in (0.05, 0.0502)] for m in numbers])
+    assert np.all(np.diff(levels, axis=0) < 0)
+    assert np.all(np.diff(levels, axis=1) > 0)
 
 
 def test_bands_against_their_formulas():
