@@ -1,61 +1,24 @@
 """The built distributions, and what the stock zoo can do in an environment where one of them is installed. No network."""
 
-import os
 import shutil
 import subprocess
 import sys
 import tarfile
-import venv
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
+from fresh_environment import ROOT, Environment, copied_checkout
 from stable_baselines3.common.monitor import load_results
 
-ROOT = Path(__file__).resolve().parents[1]
 START_UP = {"sb3_camp.pth", "sb3_camp.start", "sb3_camp_startup.py"}
-
-
-class Environment:
-    """A fresh virtual environment that sees the packages of the running one, but runs none of its start-up files."""
-
-    def __init__(self, folder: Path) -> None:
-        venv.EnvBuilder(with_pip=False, symlinks=sys.platform != "win32").create(folder)
-        self.python = str(folder / ("Scripts" if sys.platform == "win32" else "bin") / "python")
-        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        self.site_packages = Path(self.run("-c", ask, cwd=folder).stdout.strip())
-        outer = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-        (self.site_packages / "outer.pth").write_text("\n".join(outer) + "\n")
-
-    def run(self, *args: str, cwd: Path, check: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-        result = subprocess.run(
-            [self.python, *args], cwd=cwd, env=inherited | {"OMP_NUM_THREADS": "1"} | env, capture_output=True, text=True
-        )
-        assert not check or result.returncode == 0, f"{args}\n{result.stdout}\n{result.stderr}"
-        return result
-
-    def pip(self, *args: str, cwd: Path) -> None:
-        self.run("-m", "pip", "--disable-pip-version-check", "--no-input", *args, cwd=cwd)
-
-    def install(self, *what: str, cwd: Path) -> None:
-        # --ignore-installed: what the running environment holds must not count as installed here
-        self.pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--ignore-installed", *what, cwd=cwd)
-
-    def files(self) -> set[str]:
-        found = {str(path.relative_to(self.site_packages)) for path in self.site_packages.rglob("*")}
-        return {name for name in found if "__pycache__" not in name}
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
-    """A copy of the checkout without what git ignores."""
-    ignored = shutil.ignore_patterns(
-        ".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "logs", "quickstart"
-    )
-    return shutil.copytree(ROOT, tmp_path_factory.mktemp("source") / "sb3_camp", ignore=ignored)
+    return copied_checkout(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")

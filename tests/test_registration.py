@@ -24,11 +24,12 @@ import sb3_camp_startup
 from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.tasks import TASKS
 from sb3_camp.zoo import register, registration
+from sb3_camp.zoo.gaussian_dqn import GaussianDQN
 
 ROOT = Path(__file__).resolve().parents[1]
 NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
 CAMP_KEYS = {"camp_lambda", "camp_eta", "imitation", "replay", "reference", "clean_reference"}
-MODELS = {"camp_dqn": sb3_camp.CAMPDQN, "gaussian_dqn": DQN, "noisynet_dqn": NoisyNetDQN}
+MODELS = {"camp_dqn": sb3_camp.CAMPDQN, "gaussian_dqn": GaussianDQN, "noisynet_dqn": NoisyNetDQN}
 YML_FILES = [f"{folder}{algo}.yml" for folder in ("", "paper/") for algo in ("camp_dqn", "gaussian_dqn", "noisynet_dqn")]
 
 

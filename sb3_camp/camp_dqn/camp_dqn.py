@@ -29,6 +29,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
 from sb3_camp.action_scores import action_scores
+from sb3_camp.buffer_on_first_use import buffer_on_first_use
 from sb3_camp.camp_dqn.clean_observations import CleanObservations
 from sb3_camp.camp_dqn.frozen_reference import check_same_spaces
 from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
@@ -242,7 +243,8 @@ class CAMPDQN(DQN):
         if self.clean_reference and self.clean_observation_space is None and self.env is not None:
             self._clean_observations = CleanObservations(self.env)
             self.clean_observation_space = self._clean_observations.space
-        self._setup_replay_buffer()
+        with buffer_on_first_use(self):
+            self._setup_replay_buffer()
         # For more than one step, super() would expect a buffer of its own
         n_steps, self.n_steps = self.n_steps, 1
         super()._setup_model()

@@ -8,6 +8,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.dqn import DQN
 
+from sb3_camp.buffer_on_first_use import buffer_on_first_use
 from sb3_camp.errors import InputError
 from sb3_camp.noisy_net.policies import NoisyCnnPolicy, NoisyMlpPolicy, NoisyMultiInputPolicy
 
@@ -108,7 +109,8 @@ class NoisyNetDQN(DQN):
                 f"NoisyNetDQN would not explore with {self.policy_class.__name__}, which has no noisy layers: use "
                 "NoisyMlpPolicy, NoisyCnnPolicy, NoisyMultiInputPolicy or a subclass, or SB3's DQN."
             )
-        super()._setup_model()
+        with buffer_on_first_use(self):
+            super()._setup_model()
 
     def learn(
         self: SelfNoisyNetDQN,

@@ -43,14 +43,12 @@ def add_algorithms(zoo_utils: ModuleType) -> None:
 
     :param zoo_utils: the module ``rl_zoo3.utils``
     """
-    from stable_baselines3 import DQN
-
     from sb3_camp.camp_dqn import CAMPDQN
     from sb3_camp.noisy_net import NoisyNetDQN
+    from sb3_camp.zoo.gaussian_dqn import GaussianDQN
 
     zoo_utils.ALGOS.setdefault("camp_dqn", CAMPDQN)
-    # The same algorithm as `dqn`; the name stands for hyper-parameters that train it on noisy observations.
-    zoo_utils.ALGOS.setdefault("gaussian_dqn", DQN)
+    zoo_utils.ALGOS.setdefault("gaussian_dqn", GaussianDQN)
     zoo_utils.ALGOS.setdefault("noisynet_dqn", NoisyNetDQN)
 
 
