@@ -1,5 +1,7 @@
 """Returns are sums of the raw rewards, whatever the wrappers outside of the recorder do."""
 
+from fractions import Fraction
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EpisodeRecorder, play_episodes
-from sb3_camp.evaluation.recorder import Episode
+from sb3_camp.evaluation.recorder import Episode, exact_sum
 
 
 class ShapesAndTruncates(gym.Wrapper):
@@ -136,6 +138,14 @@ def test_sums_are_in_double_precision_and_round():
         ([2.0] * 400, 800.0),
         ([0.0], 0.0),
         ([1.0, float("-inf")], float("-inf")),
+        ([1e13, -1e13, 60.0], 60.0),  # not 100, its nearest multiple
+        ([1e13, 1.0, -1e13], 1.0),
+        ([1e16, 1.0, -1e16], 1.0),
+        ([1e13, -1e13 - 0.00390625], -0.00390625),  # nor 0
+        ([1e300, 3.5, -1e300, 1e-5], 3.50001),
+        ([0.3, -0.1, -0.2], 0.0),
+        ([1 / 3] * 3, 1.0),
+        ([1 / 7, 1 / 11], 1 / 7 + 1 / 11),
     ],
 )
 def test_rounding_errors_of_additions_are_rounded_away_at_the_size_of_the_rewards(rewards, expected):
@@ -144,6 +154,21 @@ def test_rounding_errors_of_additions_are_rounded_away_at_the_size_of_the_reward
         episode = episode.followed_by(Episode(reward, abs(reward), 1, reward))
     assert episode.rounded_return() == expected
     assert episode.min_reward == min(rewards) and episode.length == len(rewards)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_return_is_rounded_up_by_more_than_the_documented_bound(seed):
+    rng = np.random.default_rng(seed)
+    rewards = rng.normal(size=200) * 10.0 ** rng.integers(-6, 14, 200)
+    rewards[:100] = -rewards[100:] * rng.choice([1, 1 + 1e-15], 100)
+    episode, arrays = Episode(), (np.zeros(1), np.zeros(1))
+    for reward in rewards.tolist():
+        episode = episode.followed_by(Episode(reward, abs(reward), 1, reward))
+        total, lost = exact_sum(arrays[0], np.array([reward]))
+        arrays = total, arrays[1] + lost
+    exact = sum(map(Fraction, rewards.tolist()))
+    assert abs(Fraction(episode.rounded_return()) - exact) <= Fraction(1e-12) * max(1, abs(exact))
+    assert (episode.total_reward, episode.lost_reward) == (arrays[0][0], arrays[1][0])
 
 
 def test_an_episode_of_several_games_has_the_rewards_of_all():

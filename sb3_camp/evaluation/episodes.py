@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 
 class Episodes(NamedTuple):
     """
-    :param returns: Sums of the raw rewards, float64 rounded to 12 digits, shape (n,)
+    :param returns: Sums of the raw rewards, float64, without the rounding errors of the additions, shape (n,)
     :param lengths: Numbers of raw steps, int64, shape (n,)
     :param min_rewards: Lowest raw reward of a single step in each, float64, shape (n,)
     """

@@ -12,7 +12,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episodes import Episodes
 from sb3_camp.evaluation.independent_actions import actor
 from sb3_camp.evaluation.noise_seeds import Seedings
-from sb3_camp.evaluation.recorder import Episode
+from sb3_camp.evaluation.recorder import Episode, exact_sum
 from sb3_camp.wrappers.vector import NoisyObservationWrapper, resets_at_next_step
 
 
@@ -98,11 +98,12 @@ class _Tally:
         self._n_played = np.zeros(n_envs, dtype=np.int64)
         self.n_missing = n_episodes
         # Of the episodes that are under way, shape (n_envs,)
-        self._totals, self._sizes, self._lowest = np.zeros(n_envs), np.zeros(n_envs), np.full(n_envs, np.inf)
+        self._totals, self._lost, self._sizes = np.zeros(n_envs), np.zeros(n_envs), np.zeros(n_envs)
+        self._lowest = np.full(n_envs, np.inf)
         self.lengths = np.zeros(n_envs, dtype=np.int64)
         # Of those that are over: the k-th episode of each env in row k
         shape = (int(self._shares.max()), n_envs)
-        self._played = [np.zeros(shape) for _ in range(3)] + [np.zeros(shape, dtype=np.int64)]
+        self._played = [np.zeros(shape) for _ in range(4)] + [np.zeros(shape, dtype=np.int64)]
 
     @property
     def is_missing(self) -> np.ndarray:
@@ -116,15 +117,17 @@ class _Tally:
         :param ended: In which of the envs an episode has ended, bool, shape (n_envs,)
         """
         rewards = np.where(counted, rewards, 0.0)
-        self._totals += rewards
+        with np.errstate(invalid="ignore"):  # of rewards that are not finite
+            self._totals, lost = exact_sum(self._totals, rewards)
+        self._lost += lost
         self._sizes += np.abs(rewards)
         np.minimum(self._lowest, rewards, out=self._lowest, where=counted)
         self.lengths += counted
         over = np.flatnonzero(counted & ended)
         if not over.size:
             return
-        current = (self._totals, self._sizes, self._lowest, self.lengths)
-        for values, now, start in zip(self._played, current, (0.0, 0.0, np.inf, 0), strict=True):
+        current = (self._totals, self._lost, self._sizes, self._lowest, self.lengths)
+        for values, now, start in zip(self._played, current, (0.0, 0.0, 0.0, np.inf, 0), strict=True):
             values[self._n_played[over], over] = now[over]
             now[over] = start
         self._n_played[over] += 1
@@ -133,7 +136,7 @@ class _Tally:
     def episodes(self) -> Episodes:
         """The episodes by turns of the envs."""
         played = np.arange(len(self._played[0]))[:, np.newaxis] < self._n_played
-        totals, sizes, lowest, lengths = (values[played] for values in self._played)
-        sums = zip(totals.tolist(), sizes.tolist(), strict=True)
-        returns = np.array([Episode(total, size).rounded_return() for total, size in sums])
+        totals, lost, sizes, lowest, lengths = (values[played] for values in self._played)
+        sums = zip(totals.tolist(), sizes.tolist(), lost.tolist(), strict=True)
+        returns = np.array([Episode(total, size, lost_reward=rest).rounded_return() for total, size, rest in sums])
         return Episodes(returns, lengths, lowest)
