@@ -29,7 +29,7 @@ from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
+from sb3_camp.evaluation.episode_plan import Chunk, n_seeds, plan_chunks
 from sb3_camp.evaluation.episodes import Episodes, play_episodes
 from sb3_camp.evaluation.evaluation_file import (
     Settings,
@@ -159,7 +159,7 @@ def _evaluate(args: argparse.Namespace) -> None:
         "clean_keys": json.dumps(noise.clean_keys),
         "seed": args.seed,
         "first_env_seed": chunks[0].seed,
-        "last_env_seed": chunks[-1].seed + n_envs - 1,
+        "last_env_seed": chunks[-1].seed + n_seeds(chunks[-1].n_episodes, n_envs) - 1,
         "deterministic": not args.stochastic,
         "native_vec_env": native,
         "n_episodes": args.n_episodes,

@@ -5,7 +5,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-from sb3_camp.evaluation import EpisodeRecorder
+from sb3_camp.evaluation import EpisodeRecorder, EpisodeSeeder
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 
@@ -20,11 +20,16 @@ class AlwaysZero:
         return np.zeros(len(observation), dtype=int), None
 
 
+def recorded(env, wrap=lambda env: env):
+    """As EvaluationEnv builds it: the wrappers of an evaluation around the env, and others between them."""
+    return EpisodeSeeder(wrap(EpisodeRecorder(env)))
+
+
 def noisy_cartpoles(n_envs, vec_env_cls=DummyVecEnv):
     return make_vec_env(
         "CartPole-v1",
         n_envs,
-        wrapper_class=lambda env: NoisyObservationWrapper(EpisodeRecorder(env), 0.2),
+        wrapper_class=lambda env: recorded(env, lambda env: NoisyObservationWrapper(env, 0.2)),
         vec_env_cls=vec_env_cls,
         vec_env_kwargs={"start_method": "fork"} if vec_env_cls is SubprocVecEnv else None,
     )

@@ -8,7 +8,7 @@ from stable_baselines3 import DQN
 
 from sb3_camp.attack_runs.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation import EvaluationEnv
+from sb3_camp.evaluation import EpisodeSeeder, EvaluationEnv
 from sb3_camp.wrappers import AdversarialObservationWrapper, BatchedAttackVecEnv, NoisyObservationWrapper
 from sb3_camp.wrappers.chain import wrapper_chain
 
@@ -39,7 +39,7 @@ def opened(environment, model_path, sigma):
         (EvaluationEnv("tests/NoisyPole-v0", wrappers={"frame_stack": 3}), NoisyObservationWrapper, "zero"),
         (EvaluationEnv(POLE, wrappers={"frame_stack": 3}).with_noise(0.1), NoisyObservationWrapper, "zero"),
         (EvaluationEnv(POLE, wrappers={"env_wrapper": [STACKED, FLAT]}), FrameStackObservation, "reset"),
-        (EvaluationEnv(POLE, wrappers={"frame_stack": 3}), None, "zero"),
+        (EvaluationEnv(POLE, wrappers={"frame_stack": 3}), EpisodeSeeder, "zero"),
     ],
 )
 def test_adversary_is_inside_of_noise_and_frame_stack(environment, directly_outside, padding, stacked_agent):
@@ -49,10 +49,8 @@ def test_adversary_is_inside_of_noise_and_frame_stack(environment, directly_outs
         for one in env.unwrapped.envs:
             chain = list(wrapper_chain(one))
             (position,) = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, AdversarialObservationWrapper)]
-            if directly_outside is None:
-                assert position == 0
-            else:
-                assert type(chain[position - 1]) is directly_outside
+            assert type(chain[0]) is EpisodeSeeder
+            assert type(chain[position - 1]) is directly_outside
             adversary = chain[position]
             assert adversary.layout.n_stack == 3 and not adversary.layout.is_stacked
             assert adversary.budget == 0.7 and adversary.adversary.settings["q_threshold"] == 0.1

@@ -1,12 +1,20 @@
+"""Random choices of a policy: each env makes its own, as the independence of the episodes needs it."""
+
+import gymnasium as gym
 import numpy as np
 import pytest
+from evaluation_envs import recorded
 from gymnasium import spaces
-from sb3_contrib import QRDQN
-from stable_baselines3 import A2C, DQN
+from sb3_contrib import QRDQN, TQC, TRPO, RecurrentPPO
+from scipy import stats
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from sb3_camp import CAMPDQN
+from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episodes import play_episodes
 from sb3_camp.evaluation.independent_actions import actor
@@ -53,3 +61,89 @@ def test_deterministic_and_other_algorithms_act_as_predict_does():
     sampled = actor(model, False)(observations)[0]
     set_random_seed(1)
     assert np.array_equal(sampled, model.predict(observations, deterministic=False)[0])
+
+
+# Generalized state-dependent exploration
+
+
+class ActionPlusFifty(gym.Env):
+    """An episode is one step, which earns the action plus 50."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Box(-200, 200, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        return np.ones(3, np.float32), float(action[0]) + 50, True, False, {}
+
+
+class TenSteps(ActionPlusFifty):
+    """An episode is ten steps; each observation is the same, so with one matrix all actions are the same."""
+
+    def reset(self, **kwargs):
+        self.t, self.first = 0, None
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        self.t += 1
+        self.first = self.first or float(action[0])
+        changed = float(action[0]) != pytest.approx(self.first, rel=1e-4)
+        return np.ones(3, np.float32), float(changed), self.t == 10, False, {}
+
+
+def gsde_model(algorithm, env):
+    on_policy = issubclass(algorithm, OnPolicyAlgorithm)
+    kwargs = {} if on_policy else {"buffer_size": 10}
+    policy = "MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"
+    return algorithm(
+        policy, env, use_sde=True, seed=0, device="cpu", policy_kwargs={"log_std_init": 0.5 if on_policy else -2}, **kwargs
+    )
+
+
+def recorded_envs(env_class, n_envs):
+    return DummyVecEnv([lambda: recorded(env_class())] * n_envs)
+
+
+GSDE = [PPO, A2C, TRPO, RecurrentPPO, SAC, TQC]
+
+
+@pytest.mark.parametrize("n_envs", [1, 7])
+@pytest.mark.parametrize("algorithm", GSDE)
+def test_each_episode_has_an_exploration_matrix_of_its_own(algorithm, n_envs):
+    model = gsde_model(algorithm, ActionPlusFifty())
+    returns, again, other = (
+        play_episodes(model, recorded_envs(ActionPlusFifty, n_envs), 280, seed=seed, deterministic=False).returns
+        for seed in (0, 0, 1000)
+    )
+    assert np.array_equal(returns, again) and not np.array_equal(returns, other)
+    assert len(set(returns)) > 275  # some are rounded to one number
+    # As much between the episodes of one env as between the envs: all is drawn anew
+    table = returns.reshape(-1, n_envs)
+    assert 0.6 < table.std(axis=0).mean() / returns.std() < 1.4
+    # The distribution of the actions is that of a matrix that is drawn for each: SB3's own draws
+    expected = []
+    for _ in range(280):
+        getattr(model.policy, "actor", model.policy).reset_noise()
+        expected.append(50 + model.predict(np.ones((1, 3), np.float32), deterministic=False)[0].item())
+    assert stats.ks_2samp(returns, expected).pvalue > 0.001
+
+
+@pytest.mark.parametrize("algorithm", [PPO, SAC])
+def test_an_episode_keeps_its_matrix_and_the_model_keeps_its_own(algorithm):
+    model = gsde_model(algorithm, TenSteps())
+    distribution = getattr(model.policy, "actor", model.policy).action_dist
+    before = distribution.exploration_mat, distribution.exploration_matrices
+    for n_envs in (1, 4):
+        assert not play_episodes(model, recorded_envs(TenSteps, n_envs), 12, seed=0, deterministic=False).returns.any()
+    assert before[0] is distribution.exploration_mat and before[1] is distribution.exploration_matrices
+
+
+def test_a_matrix_that_is_kept_elsewhere_is_refused():
+    model = gsde_model(PPO, ActionPlusFifty())
+    model.policy.hidden, model.policy.action_dist = model.policy.action_dist, None
+    with pytest.raises(InputError, match="without --stochastic"):
+        actor(model, deterministic=False)
+    actor(model, deterministic=True)

@@ -7,9 +7,10 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecFrameStack
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation import EpisodeRecorder, EvaluationEnv
+from sb3_camp.evaluation import EpisodeRecorder, EpisodeSeeder, EvaluationEnv
 from sb3_camp.evaluation.environment import SmoothingNoise
 from sb3_camp.wrappers import NoisyObservationWrapper
+from sb3_camp.wrappers.chain import wrapper_chain
 
 NOISE = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.2}}
 STACK = {"gymnasium.wrappers.FrameStackObservation": {"stack_size": 4}}
@@ -49,7 +50,7 @@ def test_added_noise_is_outside_of_the_wrappers_and_inside_of_the_frame_stack():
     plain = EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": "rl_zoo3.wrappers.TimeFeatureWrapper", "frame_stack": 3})
     env = plain.with_noise(0.3).build(2)
     assert isinstance(env, VecFrameStack) and env.observation_space.shape == (15,)
-    assert isinstance(env.unwrapped.envs[0], NoisyObservationWrapper)
+    assert [type(wrapper) for wrapper in wrapper_chain(env.unwrapped.envs[0])][:2] == [EpisodeSeeder, NoisyObservationWrapper]
     # Each frame noised once: the older frames of a stack are those that were there before
     first = env.reset()
     second = env.step(np.zeros(2, dtype=int))[0]

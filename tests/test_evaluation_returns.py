@@ -5,7 +5,7 @@ from fractions import Fraction
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import AlwaysZero, CountedEnv, TwoLivesEnv
+from evaluation_envs import AlwaysZero, CountedEnv, TwoLivesEnv, recorded
 from gymnasium.wrappers import NormalizeReward, TimeLimit, TransformReward
 from rl_zoo3.wrappers import DelayedRewardWrapper, FrameSkip, TruncatedOnSuccessWrapper
 from stable_baselines3.common.atari_wrappers import ClipRewardEnv, EpisodicLifeEnv
@@ -76,7 +76,7 @@ OUTERMOST = {
 
 def counted_envs(wrap, monitored=True, n_envs=3):
     inner = Monitor if monitored else lambda env: env
-    return DummyVecEnv([lambda: wrap(EpisodeRecorder(inner(CountedEnv())))] * n_envs)
+    return DummyVecEnv([lambda: recorded(inner(CountedEnv()), wrap)] * n_envs)
 
 
 def own_accounts(env):
@@ -123,7 +123,7 @@ def test_sums_are_in_double_precision_and_round():
             return observation, -0.1, False, len(self.rewards) == 1000, info
 
     assert sum([-0.1] * 1000) != -100
-    returns, _, min_rewards = play_episodes(AlwaysZero(), DummyVecEnv([lambda: EpisodeRecorder(Tenths())]), 2, seed=0)
+    returns, _, min_rewards = play_episodes(AlwaysZero(), DummyVecEnv([lambda: recorded(Tenths())]), 2, seed=0)
     np.testing.assert_array_equal(returns, -100)
     np.testing.assert_array_equal(min_rewards, -0.1)
 
@@ -191,7 +191,7 @@ class KeepsSuccess(gym.Wrapper):
 
 
 def test_lost_lives_are_no_episodes_for_a_monitor_of_the_vector_env():
-    env = VecMonitor(DummyVecEnv([lambda: ClipRewardEnv(EpisodicLifeEnv(EpisodeRecorder(Monitor(TwoLivesEnv()))))]))
+    env = VecMonitor(DummyVecEnv([lambda: recorded(Monitor(TwoLivesEnv()), lambda env: ClipRewardEnv(EpisodicLifeEnv(env)))]))
     returns, lengths, min_rewards = play_episodes(AlwaysZero(), env, 3, seed=0)
     np.testing.assert_array_equal(returns, [3, 6, 9])
     np.testing.assert_array_equal(lengths, 3)

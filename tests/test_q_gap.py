@@ -20,6 +20,7 @@ from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import play_episodes
 from sb3_camp.evaluation.episode_plan import plan_chunks
+from sb3_camp.evaluation.episode_seeds import seed_episodes
 from sb3_camp.evaluation.evaluation_file import write_partial
 from sb3_camp.evaluation.q_gaps import LEVELS, QGaps, q_gap_statistics
 
@@ -48,7 +49,7 @@ def gaps_by_hand(model: Any, n_episodes: int, n_envs: int, seed: int) -> tuple[n
     gaps, returns = [], []
     for chunk in plan_chunks(n_episodes, n_envs, seed):
         env = noisy_cartpoles(n_envs)
-        env.seed(chunk.seed)
+        seed_episodes(env, chunk.seed)
         observations = env.reset()
         missing = [(chunk.n_episodes + i) // n_envs for i in range(n_envs)]
         while any(missing):

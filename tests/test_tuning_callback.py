@@ -97,7 +97,7 @@ def test_every_number_of_the_file_follows_from_its_episodes(tmp_path):
 def test_evaluations_have_episodes_of_their_own(tmp_path):
     _, data = trained(tmp_path)
     seeds = [set(range(first, last + 1)) for first, last in zip(data["first_env_seeds"], data["last_env_seeds"], strict=True)]
-    assert len(set.union(*seeds)) == 15
+    assert len(set.union(*seeds)) == 3 * 15, "the three rounds of five envs in each of three evaluations"
     assert len({tuple(row) for row in data["results"]}) == 3
 
 

@@ -200,7 +200,10 @@ def test_noise_is_seeded_once(wrapper, message):
 @pytest.mark.parametrize("env_id", TASKS)
 @pytest.mark.parametrize("sigma", [0.25, 0.8])
 def test_one_env_plays_the_very_episodes_of_the_single_environment(env_id, sigma):
-    single, native = (play(noisy(env_id, sigma), 1, 25, seed=11, native=native) for native in (False, True))
+    environment = noisy(env_id, sigma)
+    native = play(environment, 1, 25, seed=11, native=True)
+    with environment.single() as env:  # in an EpisodeSeeder
+        single = play_vector_episodes(LinearPolicy(), SyncVectorEnv([lambda: env.env]), 25, seed=11)
     for values, expected in zip(native, single, strict=True):
         np.testing.assert_array_equal(values, expected)
     assert len(set(single.returns)) > 10

@@ -10,6 +10,7 @@ from rl_zoo3.utils import create_test_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecEnvWrapper, VecFrameStack
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.runs.layers import Layer, layer_of
 from sb3_camp.runs.noise_placement import SmoothingNoise, check_no_moving_statistics, smoothing_noise
@@ -17,7 +18,7 @@ from sb3_camp.runs.scenario import Scenario
 from sb3_camp.wrappers.chain import wrapper_chain
 
 _VEC_ENVS: dict[str, type[VecEnv]] = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}
-_RECORDER = f"{EpisodeRecorder.__module__}.{EpisodeRecorder.__name__}"
+_RECORDER, _SEEDER = (f"{wrapper.__module__}.{wrapper.__name__}" for wrapper in (EpisodeRecorder, EpisodeSeeder))
 
 # What environments raise for settings that they cannot use
 _CANNOT_BUILD = (
@@ -51,7 +52,8 @@ class EvaluationEnv(Scenario):
     def build(self, n_envs: int) -> VecEnv:
         """
         :param n_envs: Number of envs
-        :return: The vectorized environment, unseeded, with an :class:`EpisodeRecorder` directly outside of each ``Monitor``
+        :return: The vectorized environment, unseeded, with an :class:`EpisodeRecorder` directly outside of each ``Monitor``,
+            and an :class:`EpisodeSeeder` outside of all other wrappers
         :raises InputError: if it cannot be built
         """
         vec_env_wrapper = self.wrappers.get("vec_env_wrapper")
@@ -131,7 +133,10 @@ class EvaluationEnv(Scenario):
                 self.env_id,
                 n_envs=n_envs,
                 should_render=False,
-                hyperparams={**hyperparams, "env_wrapper": [_RECORDER, *self._env_wrappers(), *map(dict, self.outermost)]},
+                hyperparams={
+                    **hyperparams,
+                    "env_wrapper": [_RECORDER, *self._env_wrappers(), *map(dict, self.outermost), _SEEDER],
+                },
                 env_kwargs=self.env_kwargs,
                 vec_env_cls=vec_env_class,
             )

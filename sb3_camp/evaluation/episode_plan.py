@@ -1,5 +1,5 @@
 """
-An evaluation in chunks that can be played one by one: each starts by resetting the envs with seeds of its own.
+An evaluation in chunks that can be played one by one: each has seeds of its own, one for each episode.
 
 So an evaluation that was interrupted and resumed gives the same numbers as one that ran through.
 """
@@ -17,7 +17,8 @@ _EVALUATION_STREAM = 0x6576616C
 class Chunk(NamedTuple):
     """
     :param n_episodes: Number of episodes
-    :param seed: Seed of its first env; the others follow
+    :param seed: Seed of its first episode; those of the others follow, see
+        :func:`sb3_camp.evaluation.episode_seeds.seed_episodes`
     """
 
     n_episodes: int
@@ -29,10 +30,24 @@ def plan_chunks(n_episodes: int, n_envs: int, seed: int) -> list[Chunk]:
     :param n_episodes: Number of episodes in all
     :param n_envs: Number of envs that play at once
     :param seed: Seed of the evaluation, non-negative
-    :return: The chunks, of nearly equal size. No two of their envs have the same seed, and no seed is below 2^30, so they are
-        not those of a training with an everyday seed (the zoo seeds its envs with seed, seed + 1, ...)
+    :return: The chunks, of nearly equal size. No two of their episodes have the same seed, all seeds together have no gap, and
+        none is below 2^30, so they are not those of a training with an everyday seed (the zoo seeds its envs with seed,
+        seed + 1, ...)
     """
     n_chunks = -(-n_episodes // (EPISODES_PER_ENV * n_envs))
     state = np.random.SeedSequence(seed, spawn_key=(_EVALUATION_STREAM,)).generate_state(1)
     first = 2**30 + int(state[0] >> 3)
-    return [Chunk((n_episodes + i) // n_chunks, first + i * n_envs) for i in range(n_chunks)]
+    chunks = []
+    for i in range(n_chunks):
+        chunks.append(Chunk((n_episodes + i) // n_chunks, first))
+        first += n_seeds(chunks[-1].n_episodes, n_envs)
+    return chunks
+
+
+def n_seeds(n_episodes: int, n_envs: int) -> int:
+    """
+    :param n_episodes: Number of episodes that are played in one go
+    :param n_envs: Number of envs that play at once
+    :return: How many seeds they take: for each env as many as for the one that plays most
+    """
+    return n_envs * -(-n_episodes // n_envs)

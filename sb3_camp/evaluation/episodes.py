@@ -10,8 +10,8 @@ from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.episode_seeds import check_seeds, seed_episodes
 from sb3_camp.evaluation.independent_actions import actor
-from sb3_camp.evaluation.noise_seeds import Seedings
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
 
 _T = TypeVar("_T")
@@ -48,8 +48,8 @@ def play_episodes(
     does not end one. Rewards and steps are those that the recorder saw, from its reset on.
 
     :param model: The policy, anything with SB3's ``predict``, recurrent or not
-    :param env: The envs, each with an :class:`EpisodeRecorder`, as :class:`EvaluationEnv` builds them; they are seeded with
-        seed, seed + 1, ... and reset
+    :param env: The envs, each with an :class:`EpisodeRecorder` and an :class:`EpisodeSeeder`, as :class:`EvaluationEnv` builds
+        them. They are reset; episode k of env i has the seed ``seed + i + n_envs * k``
     :param n_episodes: Number of episodes, at least 1
     :param seed: Seeds the envs and the random choices of the policy, less than 2^32
     :param deterministic: Whether the policy is to act without random choices
@@ -59,19 +59,18 @@ def play_episodes(
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
         them is as unbiased as the whole
-    :raises InputError: if an env has no recorder, if a wrapper keeps resets from the env or seeds from the smoothing noise, or
-        seeds the noise again at a later reset
+    :raises InputError: if an env has no recorder or no seeder, or if a wrapper keeps resets from the env, or the seed of an
+        episode from the smoothing noise
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in quotas]
     n_missing = n_episodes
     set_random_seed(seed)
     ends = _EpisodeEnds(env)
-    seedings = Seedings(lambda: _noise_seedings(env))
-    env.seed(seed)
+    seed_episodes(env, seed)
     observations = env.reset()
     ends.check_reset()
-    seedings.check_reset()
+    check_seeds(env)
     if on_start is not None:
         on_start()
     act = actor(model, deterministic)
@@ -89,7 +88,7 @@ def play_episodes(
                 n_missing -= 1
                 if on_episode is not None:
                     on_episode(i)
-    seedings.check_end()
+    check_seeds(env)
     turns = by_turns(played)
     return Episodes(
         np.array([episode.rounded_return() for episode in turns], dtype=np.float64),
@@ -155,8 +154,3 @@ class _EpisodeEnds:
             "a wrapper keeps a reset from the env, which goes on where it was, so the episodes are not independent: leave the "
             "wrapper out"
         )
-
-
-def _noise_seedings(env: VecEnv) -> list[int]:
-    """One count per env, none at all without noise."""
-    return env.get_attr("n_noise_seedings") if env.has_attr("n_noise_seedings") else []

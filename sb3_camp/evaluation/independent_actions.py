@@ -5,10 +5,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch as th
 from gymnasium import spaces
 from sb3_contrib import QRDQN
 from stable_baselines3 import DQN
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.type_aliases import PolicyPredictor
+
+from sb3_camp.errors import InputError
 
 
 def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np.ndarray, Any]]:
@@ -19,14 +23,67 @@ def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np
     none. Their episodes would not be independent, as a certificate needs them. Here each env has a coin of its own, with the
     exploration rate that the model was saved with; each env alone acts as with ``predict``.
 
+    With generalized state-dependent exploration (gSDE; Raffin, Kober and Stulp, 2021), the actions depend on a random matrix,
+    and ``predict`` takes the one that was drawn when the model was loaded, in all episodes. Here each env draws one of its own
+    at the start of each episode, and keeps it for the episode. The model's own matrices stay as they are.
+
     :param model: Anything with SB3's ``predict``
     :param deterministic: Whether to act without random choices
     :return: a function of observations, ``state`` and ``episode_start`` to actions and states, random choices are drawn from
         NumPy's and PyTorch's global generators
+    :raises InputError: if the model explores by gSDE, but it is unknown where its policy keeps the matrix
     """
-    if not deterministic and isinstance(model, DQN | QRDQN):
+    if deterministic:
+        return partial(model.predict, deterministic=True)
+    if isinstance(model, DQN | QRDQN):
         return partial(_epsilon_greedy, model)
-    return partial(model.predict, deterministic=deterministic)
+    policy = getattr(model, "policy", None)
+    for network in (policy, getattr(policy, "actor", None)):
+        if isinstance(getattr(network, "action_dist", None), StateDependentNoiseDistribution):
+            return _StateDependentExploration(model, network)
+    if getattr(model, "use_sde", False):
+        raise InputError(
+            f"{type(policy).__name__} explores by a random matrix (use_sde) that is not where SB3's policies keep it, so it "
+            "would be the same in all episodes: evaluate it without --stochastic"
+        )
+    return partial(model.predict, deterministic=False)
+
+
+class _StateDependentExploration:
+    """
+    :param model: The model
+    :param network: The part of its policy that has the distribution of the actions, ``action_dist``, and its ``log_std``
+    """
+
+    def __init__(self, model: PolicyPredictor, network: Any) -> None:
+        self._model = model
+        self._network = network
+        self._matrices: th.Tensor | None = None
+
+    def __call__(
+        self, observations: Any, state: Any = None, episode_start: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Any]:
+        first = next(iter(observations.values())) if isinstance(observations, dict) else observations
+        matrices = self._drawn(len(first), episode_start)
+        distribution = self._network.action_dist
+        kept = distribution.exploration_mat, distribution.exploration_matrices
+        try:
+            # A single env gets the first of these, several get the others
+            distribution.exploration_mat, distribution.exploration_matrices = matrices[0], matrices
+            return self._model.predict(observations, state=state, episode_start=episode_start, deterministic=False)
+        finally:
+            distribution.exploration_mat, distribution.exploration_matrices = kept
+
+    def _drawn(self, n_envs: int, episode_start: np.ndarray | None) -> th.Tensor:
+        """The matrices of the envs (n_envs, n_features, n_actions), new ones where an episode starts."""
+        with th.no_grad():
+            std = self._network.action_dist.get_std(self._network.log_std)
+            if self._matrices is None or episode_start is None:
+                self._matrices, episode_start = std.new_empty(n_envs, *std.shape), np.ones(n_envs, dtype=bool)
+            starts = np.flatnonzero(episode_start)
+            if starts.size:
+                self._matrices[starts] = std * th.randn(len(starts), *std.shape, device=std.device)
+        return self._matrices
 
 
 def _epsilon_greedy(

@@ -14,6 +14,7 @@ from gymnasium.vector import VectorEnv, VectorWrapper
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
+from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.evaluation.vector_episodes import noises
 from sb3_camp.wrappers import vector
@@ -96,6 +97,8 @@ def _build(environment: EvaluationEnv, env: gym.Env, n_envs: int) -> VectorEnv:
     # What is inside of the recorder is part of the environment itself
     outside = list(takewhile(lambda wrapper: not isinstance(wrapper, EpisodeRecorder), wrapper_chain(env)))
     for wrapper in reversed(outside):
+        if isinstance(wrapper, EpisodeSeeder):
+            continue
         if type(wrapper) not in _TWINS:
             envs.close()
             raise NotNative(f"{wrapper.class_name()} has no twin for vector environments")

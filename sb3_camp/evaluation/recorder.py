@@ -100,9 +100,12 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         self._episode = Episode()
         self._closed: list[Episode] = []
+        self.n_resets = 0
+        """Number of resets so far"""
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**kwargs)
+        self.n_resets += 1
         self._closed.append(self._episode)
         self._episode = Episode()
         return observation, info

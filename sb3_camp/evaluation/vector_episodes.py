@@ -9,9 +9,9 @@ from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.episode_seeds import NOT_PASSED_ON, SEEDED_AGAIN
 from sb3_camp.evaluation.episodes import Episodes
 from sb3_camp.evaluation.independent_actions import actor
-from sb3_camp.evaluation.noise_seeds import Seedings
 from sb3_camp.evaluation.recorder import Episode, exact_sum
 from sb3_camp.wrappers.vector import NoisyObservationWrapper, resets_at_next_step
 
@@ -31,6 +31,9 @@ def play_vector_episodes(
     What :func:`sb3_camp.evaluation.episodes.play_episodes` does, with the same shares of the envs and the same order, for a
     vector env of Gymnasium. Rewards, steps and ends of episodes are those that the vector env tells.
 
+    All envs are seeded once, by the first reset: one random generator serves all episodes of all envs, so none repeats the
+    draws of another. The noise has one of its own.
+
     :param model: The policy, anything with SB3's ``predict``, recurrent or not
     :param env: The envs, which reset at the next step (Gymnasium's autoreset mode ``NEXT_STEP``); they are seeded and reset
     :param n_episodes: Number of episodes, at least 1
@@ -48,9 +51,11 @@ def play_vector_episodes(
         raise InputError(f"{env} does not reset at the next step after an episode (autoreset mode NEXT_STEP)")
     tally = _Tally(n_episodes, env.num_envs)
     set_random_seed(seed)
-    seedings = Seedings(lambda: [noise.n_noise_seedings for noise in noises(env)])
+    before = _n_noise_seedings(env)
     observations, _ = env.reset(seed=seed)
-    seedings.check_reset()
+    seeded = _n_noise_seedings(env)
+    if any(count == previous for count, previous in zip(seeded, before, strict=True)):
+        raise InputError(NOT_PASSED_ON)
     act = actor(model, deterministic)
     states = None
     starts, ended = np.ones(env.num_envs, dtype=bool), np.zeros(env.num_envs, dtype=bool)
@@ -70,7 +75,8 @@ def play_vector_episodes(
         if on_episode is not None:
             for i in np.flatnonzero(counted & ended):
                 on_episode(int(i))
-    seedings.check_end()
+    if _n_noise_seedings(env) != seeded:
+        raise InputError(SEEDED_AGAIN)
     return tally.episodes()
 
 
@@ -83,6 +89,10 @@ def noises(env: VectorEnv) -> Iterator[NoisyObservationWrapper]:
         if isinstance(env, NoisyObservationWrapper):
             yield env
         env = env.env
+
+
+def _n_noise_seedings(env: VectorEnv) -> list[int]:
+    return [noise.n_noise_seedings for noise in noises(env)]
 
 
 class _Tally:

@@ -72,7 +72,7 @@ _KNOWN: dict[str, dict[Shows, str]] = {
         Shows.STACK: "HistoryWrapper HistoryWrapperObsDict",
         Shows.FUNCTION: "FrameSkip MaskVelocityWrapper TimeFeatureWrapper",
     },
-    "sb3_camp": {Shows.SAME: "EpisodeRecorder"},
+    "sb3_camp": {Shows.SAME: "EpisodeRecorder EpisodeSeeder"},
 }
 _SHOWS = {
     (package, name): shows for package, kinds in _KNOWN.items() for shows, names in kinds.items() for name in names.split()

@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vector_episodes
+from sb3_camp.evaluation.episode_plan import n_seeds
 from sb3_camp.evaluation.native import has_known_native, opened_native, step_limit
 from sb3_camp.tuning.criterion import CertifiedCriterion
 from sb3_camp.tuning.random_state import kept_random_state
@@ -195,7 +196,7 @@ class CertifiedReturnCallback(EventCallback):
                 self._player = self._open_player()
             play, n_envs = self._player
             first_seed = selection_seed(self.seed, self._n_seeds)
-            self._n_seeds += n_envs
+            self._n_seeds += n_seeds(self.n_eval_episodes, n_envs)
             episodes = play(self.n_eval_episodes, seed=first_seed, deterministic=self.deterministic)
         returns = episodes.returns
         self.last_mean_reward = self.criterion(returns, self.sigma)
@@ -209,7 +210,7 @@ class CertifiedReturnCallback(EventCallback):
                 "certified_radii": self.criterion.radii(returns, self.sigma, list(self.targets)),
                 "values": self.last_mean_reward,
                 "first_env_seeds": first_seed,
-                "last_env_seeds": first_seed + n_envs - 1,
+                "last_env_seeds": first_seed + n_seeds(self.n_eval_episodes, n_envs) - 1,
             }
         )
         self._log(episodes)

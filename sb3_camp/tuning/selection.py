@@ -19,8 +19,8 @@ SELECTION_MEMBER = "certified_selection.json"
 def selection_seed(seed: int, n_before: int) -> int:
     """
     :param seed: Seed of all evaluations of a training, non-negative
-    :param n_before: Number of envs that were seeded in the evaluations before this one
-    :return: seed of the first env; those of the others follow
+    :param n_before: Number of seeds that the evaluations before this one took
+    :return: seed of the first episode; those of the others follow
     """
     state = np.random.SeedSequence(seed, spawn_key=(_SELECTION_STREAM,)).generate_state(1)
     return _FIRST_SEED + int(state[0] >> 3) + n_before

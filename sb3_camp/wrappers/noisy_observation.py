@@ -57,6 +57,8 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         self.observation_space = noise.space
         self._rng: np.random.Generator | None = None
         self._n_seedings = 0
+        self.noise_seed: int | None = None
+        """The seed that the last seeded reset came with"""
         self._reports_clean_observations = False
 
     @property
@@ -71,7 +73,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
 
     @property
     def n_noise_seedings(self) -> int:
-        """How many resets came with a seed: more than one where episodes ought to be independent means that they are not."""
+        """How many resets came with a seed."""
         return self._n_seedings
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -79,6 +81,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         if seed is not None:
             self._rng = noise_generator(seed)
             self._n_seedings += 1
+            self.noise_seed = seed
         return self.observation(observation), self._with_report(info, observation)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
