@@ -73,10 +73,10 @@ def test_shaped_rewards_do_not_reach_the_file(counted_file, tmp_path):
             np.testing.assert_array_equal(content[name], expected[name])
 
 
-def test_wrapper_that_seeds_the_noise_at_each_reset_is_one_line(cartpole_file, tmp_path, capsys):
+def test_wrapper_that_nothing_is_known_of_may_stand_inside_of_the_noise_only(cartpole_file, tmp_path, capsys):
     wrappers = f"env_wrapper:[{NOISE},'evaluation_envs.FixedLevel']"
     assert evaluate("--model", cartpole_file, "-n", 5, "-params", wrappers, "-o", tmp_path / "out") == 2
-    assert "seeds it again" in error_line(capsys)
+    assert "FixedLevel stands between the smoothing noise and the policy" in error_line(capsys)
     assert not (tmp_path / "out").exists()
     # inside of the noise it may
     wrappers = f"env_wrapper:['evaluation_envs.FixedLevel',{NOISE}]"
