@@ -7,12 +7,12 @@ beside the model file), and checks them against the certificate of the same poli
 
 import argparse
 import contextlib
+import math
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from tqdm import tqdm
 import sb3_camp.zoo
 from sb3_camp.action_scores import action_scores
 from sb3_camp.attack_runs.arguments import attack_budgets, attack_parser, check_numbers
-from sb3_camp.attack_runs.attack_result import build_attack, differing_setting, read_attack, write_attack
+from sb3_camp.attack_runs.attack_files import read_attack, write_attack
+from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, attack_result
 from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_environment, attacked_frames
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes, play_attacked_episodes
-from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
+from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated_returns, incomparable
 from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_attack, write_partial_attack
 from sb3_camp.attack_runs.observation_path import ObservationPathCheck
 from sb3_camp.certification.certificate import read_certificate
@@ -37,7 +38,9 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
+from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.zoo_arguments import Agent, find_agent, parse, versions
+from sb3_camp.files import only_writer
 from sb3_camp.runs.layers import Shows
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.wrappers.adversarial_observation import check_steps
@@ -52,7 +55,7 @@ _IDENTITY = (
 def main(argv: Sequence[str] | None = None) -> int:
     """
     :param argv: Arguments of the command line, those of the process by default
-    :return: exit status: 0, 1 if the returns contradict the certificate of the policy, 2 for bad input, 130 if interrupted
+    :return: exit status: 0, 2 for bad input, 3 if the returns contradict the certificate of the policy, 130 if interrupted
     """
     sb3_camp.zoo.register()
     return exit_status("attack", lambda: _attack(parse(attack_parser(), argv)))
@@ -63,7 +66,7 @@ class _Attack:
     model: BaseAlgorithm
     environment: EvaluationEnv
     frames: AttackedFrames
-    settings: dict[str, Any]
+    settings: AttackSettings
     budgets: list[float]
     chunks: list[Chunk]
 
@@ -71,7 +74,8 @@ class _Attack:
     def attack_settings(self) -> dict[str, Any]:
         """Arguments of the attack, but for those whose default depends on the budget."""
         names = ("objective", "step_size", "multiplier", "q_threshold")
-        return {name: self.settings[name] for name in names if self.settings[name] is not None}
+        values = {name: getattr(self.settings, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def units(self) -> list[Chunk]:
@@ -85,13 +89,13 @@ class _Attack:
             self.environment,
             self.model,
             self.frames,
-            sigma=self.settings["sigma"],
+            sigma=self.settings.sigma,
             budget=budget,
-            attack=self.settings["attack"],
+            attack=self.settings.attack,
             settings=self.attack_settings,
         )
-        with attacked.opened(self.settings["n_envs"]) as env:
-            yield ObservationPathCheck(env, self.model, exact=self.settings["sigma"] == 0)
+        with attacked.opened(self.settings.n_envs) as env:
+            yield ObservationPathCheck(env, self.model, exact=self.settings.sigma == 0)
 
 
 def _attack(args: argparse.Namespace) -> None:
@@ -102,29 +106,29 @@ def _attack(args: argparse.Namespace) -> None:
     action_scores(model.policy)
     frames = attacked_frames(environment, model, agent.model_path, args.key)
     n_envs = min(args.n_envs, args.n_episodes)
-    settings = {
-        "env_id": environment.env_id,
-        "env_kwargs": environment.env_kwargs,
-        "env_wrappers": environment.wrappers,
-        "algo": args.algo,
-        "model": str(agent.model_path),
-        "model_sha256": sha256(agent.model_path),
-        "timesteps": model.num_timesteps,
-        "deterministic": not args.stochastic,
-        "sigma": noise.sigma,
-        "clean_keys": sorted(noise.clean_keys),
-        "attack": args.attack,
-        "objective": args.objective,
-        "step_size": args.step_size,
-        "multiplier": 2.0 if args.multiplier is None and args.attack != "fgsm" else args.multiplier,
-        "q_threshold": args.q_threshold,
-        "key": frames.key,
-        "seed": args.seed,
-        "n_episodes": args.n_episodes,
-        "n_envs": n_envs,
-        "device": str(model.device),
-        "versions": versions(),
-    }
+    settings = AttackSettings(
+        env_id=environment.env_id,
+        env_kwargs=environment.env_kwargs,
+        env_wrappers=environment.wrappers,
+        algo=args.algo,
+        model=str(agent.model_path),
+        model_sha256=sha256(agent.model_path),
+        timesteps=model.num_timesteps,
+        deterministic=not args.stochastic,
+        sigma=noise.sigma,
+        clean_keys=sorted(noise.clean_keys),
+        attack=args.attack,
+        objective=args.objective,
+        step_size=args.step_size,
+        multiplier=2.0 if args.multiplier is None and args.attack != "fgsm" else args.multiplier,
+        q_threshold=args.q_threshold,
+        key=frames.key,
+        seed=args.seed,
+        n_episodes=args.n_episodes,
+        n_envs=n_envs,
+        device=str(model.device),
+        versions=versions(),
+    )
     attack = _Attack(
         model,
         environment,
@@ -142,7 +146,8 @@ def _attack(args: argparse.Namespace) -> None:
     actions = "sampled" if args.stochastic else "greedy"
     print(f"Attacking {agent.model_path} with {args.attack}, sigma {exact(noise.sigma)}, {actions} actions")
     hide_progress = not (args.progress or sys.stderr.isatty())
-    _play_and_write(attack, file, args.resume, hide_progress)
+    with only_writer(folder):
+        _play_and_write(attack, file, args.resume, hide_progress)
     _compare(file, [agent.model_path.parent / "certification", folder])
 
 
@@ -164,13 +169,13 @@ def _noisy_or_not(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, Smo
     return environment, noise if sigma is None else noise._replace(sigma=sigma)
 
 
-def _keep_other_attack(file: Path, settings: dict[str, Any]) -> None:
+def _keep_other_attack(file: Path, settings: AttackSettings) -> None:
     """Refuse to replace, unasked, an attack on another policy, or one that attacks in another way."""
     if not file.exists():
         return
     way_out = f"give another folder with -o, or replace it with -o {shlex.quote(str(file.parent))}"
     try:
-        difference = differing_setting(read_attack(file), settings, _IDENTITY)
+        difference = read_attack(file).settings.difference(settings, _IDENTITY)
     except InputError as error:
         raise InputError(f"{error}: {way_out}") from None
     if difference is not None:
@@ -179,40 +184,27 @@ def _keep_other_attack(file: Path, settings: dict[str, Any]) -> None:
 
 def _play_and_write(attack: _Attack, file: Path, resume: bool, hide_progress: bool) -> None:
     partial = file.with_name("attack.partial.npz")
-    settings = {**attack.settings, "budgets": attack.budgets}
-    played, n_played = AttackedEpisodes.none(), 0
-    if resume and partial.exists():
-        played, n_played = read_partial_attack(partial, settings, attack.units)
-        print(f"Resuming after {played.flips.size} of {len(attack.budgets) * attack.settings['n_episodes']} episodes")
-    elif resume and file.exists():
-        _check_finished(file, settings)
-        print(f"Nothing to resume: {file} has all {len(attack.budgets)} budgets")
-        return
-    elif partial.exists():
-        print(f"Replacing the interrupted attack in {partial}")
-    if file.exists():
-        print(f"Replacing the attack in {file}")
+    settings = {**attack.settings.as_json(), "budgets": attack.budgets}
+    n_episodes = len(attack.budgets) * attack.settings.n_episodes
 
-    _make_writable(file.parent)
+    def read_played() -> tuple[tuple[AttackedEpisodes, int], str]:
+        played, n_played = read_partial_attack(partial, settings, attack.units)
+        return (played, n_played), f"{played.flips.size} of {n_episodes} episodes"
+
+    is_finished, played = begin(
+        "attack", file, partial, resume, read_played, lambda: f"all {_n_finished_budgets(file, attack)} budgets"
+    )
+    if is_finished:
+        return
     try:
-        played = _play(attack, played, n_played, partial, settings, hide_progress)
+        episodes = _play(attack, played or (AttackedEpisodes.none(), 0), partial, settings, hide_progress)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_left(attack, partial)) from None
-    result = build_attack(attack.settings, attack.budgets, played)
-    files = write_attack(result, played, file.parent)
+    result = attack_result(attack.settings, attack.budgets, episodes)
+    files = write_attack(result, episodes, file.parent)
     partial.unlink(missing_ok=True)
     _print_report(result)
     print("Written: " + ", ".join(map(str, files)))
-
-
-def _make_writable(folder: Path) -> None:
-    """Make the folder, and find out before playing whether files can be written there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror or error}: choose another folder with -o") from None
 
 
 def _what_is_left(attack: _Attack, partial: Path) -> str:
@@ -224,14 +216,14 @@ def _what_is_left(attack: _Attack, partial: Path) -> str:
 
 def _play(
     attack: _Attack,
-    played: AttackedEpisodes,
-    n_played: int,
+    begun: tuple[AttackedEpisodes, int],
     partial: Path,
     settings: dict[str, Any],
     hide_progress: bool,
 ) -> AttackedEpisodes:
+    played, n_played = begun
     n_chunks = len(attack.chunks)
-    n_total = len(attack.budgets) * attack.settings["n_episodes"]
+    n_total = len(attack.budgets) * attack.settings.n_episodes
     start, n_steps = time.perf_counter(), 0
     with tqdm(total=n_total, initial=played.flips.size, unit="episode", mininterval=1, disable=hide_progress) as bar:
         for index, budget in enumerate(attack.budgets):
@@ -242,7 +234,7 @@ def _play(
             with attack.opened(budget) as env:
                 for chunk in left:
                     new = play_attacked_episodes(
-                        attack.model, env, chunk, deterministic=attack.settings["deterministic"], on_episode=bar.update
+                        attack.model, env, chunk, deterministic=attack.settings.deterministic, on_episode=bar.update
                     )
                     played = played.followed_by(new)
                     n_steps += int(new.episodes.lengths.sum())
@@ -252,26 +244,34 @@ def _play(
     return played
 
 
-def _check_finished(file: Path, settings: dict[str, Any]) -> None:
+def _n_finished_budgets(file: Path, attack: _Attack) -> int:
     finished = read_attack(file)
-    finished["budgets"] = [one["budget"] for one in finished["budgets"]]
-    names = [name for name in settings if name not in NOT_COMPARED]
-    difference = differing_setting(finished, settings, names)
+    names = [one.name for one in fields(AttackSettings) if one.name not in NOT_COMPARED]
+    difference = finished.settings.difference(attack.settings, names)
+    budgets = [one.budget for one in finished.budgets]
+    if difference is None and budgets != attack.budgets:
+        difference = f"budgets {budgets}, not {attack.budgets}"
     if difference is not None:
         raise InputError(
             f"{file}: cannot be resumed, it was made with {difference}: give the same arguments, another --output, or leave "
             "out --resume to start over"
         )
+    return len(budgets)
 
 
-def _print_report(result: dict[str, Any]) -> None:
-    interval_head = f"{result['confidence']:.0%} interval"
+def _print_report(result: AttackResult) -> None:
+    interval_head = f"{result.confidence:.0%} interval"
     print(f"{'budget':>10}{'mean return':>14}{interval_head:>24}{'spent':>10}{'flips':>10}")
-    for one in result["budgets"]:
-        interval = one["confidence_interval"]
+    for one in result.budgets:
+        interval = one.confidence_interval
         text = "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+        print(f"{one.budget:>10.6g}{one.mean_return:>14.2f}{text:>24}{one.mean_spent:>10.4g}{one.mean_flips:>10.2f}")
+    if any(one.confidence_interval is None for one in result.budgets):
+        n = result.settings.n_episodes
+        rare = -math.expm1(math.log1p(-result.confidence) / n)
         print(
-            f"{one['budget']:>10.6g}{one['mean_return']:>14.2f}{text:>24}{one['mean_spent']:>10.4g}{one['mean_flips']:>10.2f}"
+            f"-: all {n} returns are the same, which bounds no mean; with {result.confidence:.0%} confidence, another return "
+            f"has a probability below {rare:.2g}"
         )
 
 
@@ -290,13 +290,13 @@ def _compare(file: Path, folders: Sequence[Path]) -> None:
         if reason is not None:
             print(f"Not compared with {certificate_file}: {reason}")
             continue
-        compared = comparison(attack, certificate)
-        if compared.left_out:
-            print(f"Not compared with {certificate_file}: {compared.left_out}")
-        check_agreement([(str(file), attack)], certificate)
-        if compared.budgets:
-            where = f" at the budgets {', '.join(map(exact, compared.budgets))}" if compared.left_out else ""
-            print(f"No mean return is below {certificate_file}{where}")
+        comparison = compare(attack, certificate, evaluated_returns(certificate, certificate_file))
+        for note in comparison.notes():
+            print(f"{certificate_file}: {note}")
+        check_agreement([(str(file), comparison)])
+        above = [exact(one.budget) for one in comparison.budgets if one.verdict == "above"]
+        if above:
+            print(f"Not below {certificate_file} at the budgets {', '.join(above)}")
         print(f"Draw both: python -m sb3_camp.plot both {shlex.quote(str(certificate_file))} {shlex.quote(str(file))}")
 
 

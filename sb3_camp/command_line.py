@@ -1,4 +1,4 @@
-"""How the commands of the package end: status 1 for a contradicted certificate, 2 for bad input, 130 if interrupted."""
+"""How the commands of the package end: status 2 for bad input, 3 for a contradicted certificate, 130 if interrupted."""
 
 import contextlib
 import os
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sb3_camp.errors import CertificateViolation, InputError
 
+_VIOLATION = 3  # not 1, with which Python ends for an error of the program
 _BROKEN_PIPE = 128 + 13
 """What a shell reports for a program that SIGPIPE has ended."""
 
@@ -18,7 +19,7 @@ def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -
     :param name: Name of the command, in front of its messages
     :param command: What to run
     :param interrupted: What to tell a user who pressed Ctrl-C
-    :return: 0; 1 for a contradicted certificate and 2 for input that cannot be used, with one line on stderr; 130 if
+    :return: 0; 2 for input that cannot be used and 3 for a contradicted certificate, with one line on stderr; 130 if
         interrupted; 141, in silence, if nobody reads the output any more (``| head``). Any other exception is a bug and passes
         through with its traceback.
     """
@@ -40,7 +41,7 @@ def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
         raise
     except (CertificateViolation, InputError, OSError) as error:
         print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1 if isinstance(error, CertificateViolation) else 2
+        return _VIOLATION if isinstance(error, CertificateViolation) else 2
     except KeyboardInterrupt as error:
         left = str(error) or interrupted  # a command that knows more has raised it again
         print(f"{name}: interrupted{left and ': ' + left}", file=sys.stderr)

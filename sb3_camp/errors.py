@@ -12,8 +12,8 @@ class InputError(ValueError):
 
 class CertificateViolation(Exception):
     """
-    What was played contradicts a certificate: the mean return under an attack lies, with its whole confidence interval, below
-    what is certified against it. Either the certificate or its assumptions are wrong, or the episodes were unlikely.
+    What was played contradicts a certificate: returns are lower than it promises against this attack, by more than chance
+    explains. Either the certificate or its assumptions are wrong, or the episodes were unlikely.
 
-    The message is one line. The command-line tools print it and exit with status 1.
+    The message is one line. The command-line tools print it and exit with status 3.
     """

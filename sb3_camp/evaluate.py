@@ -42,6 +42,7 @@ from sb3_camp.evaluation.evaluation_file import (
 )
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
+from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
 from sb3_camp.runs.noise_placement import SmoothingNoise
@@ -185,19 +186,19 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     settings, chunks, q_gaps = evaluation.settings, evaluation.chunks, evaluation.q_gaps
     n_episodes = int(settings["n_episodes"])
     partial = file.with_name("evaluations.partial.npz")
-    episodes, n_played_chunks = Episodes(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)), 0
-    if resume and partial.exists():
-        episodes, n_played_chunks = read_partial(partial, settings, chunks)
+
+    def read_played() -> tuple[tuple[Episodes, int], str]:
+        episodes, n_chunks = read_partial(partial, settings, chunks)
         if q_gaps is not None:
             q_gaps.extend(read_more(partial, "q_gaps"))
-        print(f"Resuming after {episodes.returns.size} of {n_episodes} episodes")
-    elif resume and file.exists():
-        print(f"Nothing to resume: {file} has all {check_finished(file, settings)} episodes")
+        return (episodes, n_chunks), f"{episodes.returns.size} of {n_episodes} episodes"
+
+    is_finished, played = begin(
+        "evaluation", file, partial, resume, read_played, lambda: f"all {check_finished(file, settings)} episodes"
+    )
+    if is_finished:
         return
-    elif partial.exists():
-        print(f"Replacing the interrupted evaluation in {partial}")
-    if file.exists():
-        print(f"Replacing the evaluation in {file}")
+    episodes, n_played_chunks = played or (Episodes(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)), 0)
 
     start, n_steps = time.perf_counter(), 0
     with (

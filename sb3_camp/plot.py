@@ -136,7 +136,7 @@ def _print_table(certificates: list[Certificate], labels: list[str], pixels: boo
 def main(argv: Sequence[str] | None = None) -> int:
     """
     :param argv: the command line, by default that of the process
-    :return: exit status: 0, 1 if attacks contradict a certificate, 2 for input that cannot be used, 130 if interrupted
+    :return: exit status: 0, 2 for input that cannot be used, 3 if attacks contradict a certificate, 130 if interrupted
     """
     args = _parser().parse_args(argv)
     return exit_status("plot", lambda: args.command(args))

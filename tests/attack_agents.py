@@ -1,6 +1,7 @@
 """Agents and environments for the attack command, its arguments, and what it wrote."""
 
 import csv
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,17 @@ class Games(gym.Env):
         return np.array([self.game / 10], np.float32)
 
 
+class RareReturn(Games):
+    """One step, which returns 1000 with probability 0.05 and 0 otherwise."""
+
+    def step(self, action):
+        reward = 1000.0 * (self.np_random.random() < 0.05)
+        return np.ones(1, np.float32), reward, True, False, {}
+
+    def _observation(self) -> np.ndarray:
+        return np.ones(1, np.float32)
+
+
 class TwoSignals(Games):
     """Games with a second entry, which no policy needs."""
 
@@ -118,9 +130,25 @@ def column(folder: Path, name: str, budget: float | None = None) -> np.ndarray:
     return np.array([row[name] for row in rows(folder) if budget is None or row["budget"] == budget])
 
 
-def write_certificate(path: Path, attacked: dict[str, Any], certified: list[float], **changes: Any) -> Path:
-    """A certificate for what was attacked, at the radii 0, 0.5, 1."""
+def write_certificate(
+    path: Path, attacked: dict[str, Any], certified: list[float], evaluated: np.ndarray | None = None, **changes: Any
+) -> Path:
+    """
+    A certificate for what was attacked, at the radii 0, 0.5, 1.
+
+    :param path: The file
+    :param attacked: Settings of the attack
+    :param certified: Its certified returns
+    :param evaluated: Returns of the evaluation that it names, which is written beside it; none if there is none any more
+    :param changes: Other entries
+    """
     keys = ("env_id", "env_kwargs", "env_wrappers", "algo", "model", "model_sha256", "deterministic", "sigma", "clean_keys")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    source = {"path": "evaluations.npz", "sha256": "0" * 64, "episodes": 1}
+    if evaluated is not None:
+        file = path.with_name("evaluations.npz")
+        np.savez(file, timesteps=[1], results=evaluated[None].astype(float), ep_lengths=np.ones((1, len(evaluated)), int))
+        source = {**source, "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "episodes": len(evaluated)}
     certificate = {
         "format": "sb3_camp-certificate-1",
         **{key: attacked[key] for key in keys},
@@ -136,10 +164,9 @@ def write_certificate(path: Path, attacked: dict[str, Any], certified: list[floa
         "certified_return": certified,
         "ceiling": {"ratio": 3.0, "radius": 0.3},
         "targets": {},
-        "sources": [],
+        "sources": [source],
         "versions": {},
         **changes,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(certificate))
     return path

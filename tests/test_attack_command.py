@@ -11,6 +11,7 @@ import yaml
 from attack_agents import (
     NOISE,
     POLE,
+    RareReturn,
     TwoSignals,
     attack,
     column,
@@ -27,6 +28,7 @@ from test_evaluate_command import read as read_npz
 from test_evaluate_command import run as run_module
 from test_run_folder import make_run, noise
 
+from sb3_camp.certify import main as certify
 from sb3_camp.evaluate import main as evaluate
 
 LIVES = "'stable_baselines3.common.atari_wrappers.EpisodicLifeEnv'"
@@ -83,7 +85,7 @@ def test_the_files_agree_with_each_other_and_with_the_budget(agent, tmp_path):
         means = [one[name] for name in ("mean_return", "mean_steps", "mean_spent", "mean_flips", "max_spent")]
         expected = [values[name].mean() for name in ("return", "steps", "budget_spent", "flips")]
         assert means == pytest.approx([*expected, values["budget_spent"].max()])
-        low, high = one["confidence_interval"]
+        low, high = one["confidence_interval"] or (60, 60)
         assert low <= one["mean_return"] <= high
     assert content["format"] == "sb3_camp-attack-1"
     expected = {"attack": "pgd", "sigma": 0.1, "n_episodes": 30, "deterministic": True, "env_id": POLE, "clean_keys": []}
@@ -252,36 +254,56 @@ def test_finished_attack_is_kept_with_resume(smoothed_run, capsys):
 
 
 def test_contradiction_of_the_certificate_is_shown(smoothed_run, capsys):
-    common = ("-n", 30, "--step-size", 0.5, "--budget", 0, 3)
+    common = ("-n", 12, "--step-size", 0.5, "--budget", 0, 3)
     file = smoothed_run / "certification" / "certificate.json"
+    shown = file.relative_to(smoothed_run.parents[2])
     assert attack(*common) == 0
-    assert str(file) not in capsys.readouterr().out
+    assert str(shown) not in capsys.readouterr().out
     content = result(smoothed_run / "attacks" / "pgd_sigma0.1")
-    upper = [one["confidence_interval"][1] for one in content["budgets"]]
-    assert upper[1] < 55
-    # at 3 the certificate says what it says at 4
-    write_certificate(file, content, [upper[0], upper[1], 0.0], radii=[0, 4, 5])
+    assert content["budgets"][0]["mean_return"] == 60 and content["budgets"][1]["mean_return"] < 40
+    # Returns of 60 that are certain without an attack: at a large sigma (here 20), an attack of norm 3 cannot change much
+    content["sigma"] = 20.0
+    always = np.full(1000, 60.0)
+    write_certificate(file, content, [59.0, 50.0, 0.0], always, radii=[0, 4, 5])
     assert attack(*common) == 0
-    assert f"No mean return is below {file.relative_to(smoothed_run.parents[2])}" in capsys.readouterr().out
-    write_certificate(file, content, [upper[0], upper[1] + 1e-6, 0.0], radii=[0, 4, 5])
-    assert attack(*common) == 1
+    assert "its sigma is 0.1, that of the certificate 20" in capsys.readouterr().out
+    run_of_20 = ("--sigma", 20, "-o", smoothed_run / "other")
+    assert attack(*common, *run_of_20) == 3
     line = error_line(capsys)
-    assert "violation of the certificate" in line and "at budget 3 " in line and "at budget 0 " not in line
-    assert result(smoothed_run / "attacks" / "pgd_sigma0.1") == content
-    # beyond the certificate, nothing is claimed
-    write_certificate(file, content, [upper[0], 0.0], radii=[0, 1])
-    assert attack(*common) == 0
+    assert "violation of the certificate" in line and "a return of 60 or more" in line
+    # An evaluation that promises little is not contradicted, though the mean is lower than what the file claims
+    write_certificate(file, content, [59.0, 50.0, 0.0], np.repeat([5.0, 60.0], [999, 1]), radii=[0, 4, 5])
+    assert attack(*common, *run_of_20) == 0
+    assert f"{shown}: Inconclusive: the mean return is below the certified one at budget 0, 3 " in capsys.readouterr().out
+    # Nor is one whose episodes are gone, and beyond its last radius nothing is claimed
+    write_certificate(file, content, [59.0, 0.0], radii=[0, 1])
+    assert attack(*common, *run_of_20) == 0
     printed = capsys.readouterr().out
-    assert f"{file.relative_to(smoothed_run.parents[2])}: budgets beyond its last radius 1: 3\n" in printed
-    assert f"No mean return is below {file.relative_to(smoothed_run.parents[2])} at the budgets 0\n" in printed
-    assert attack(*common[:-2], 2, 3) == 0
+    assert (
+        f"{shown}: Not compared: budgets beyond its last radius 1: 3\n" in printed and "evaluate and certify again" in printed
+    )
+    assert attack(*common[:-2], 2, 3, *run_of_20) == 0
     printed = capsys.readouterr().out
-    assert "all budgets lie beyond its last radius 1" in printed and "No mean return is below" not in printed
-    # A few episodes, or another noise, contradict nothing
-    assert attack("-n", 29, *common[2:]) == 0
-    assert "30 episodes are the least" in capsys.readouterr().out
-    assert attack(*common, "--sigma", 0) == 0
-    assert "its sigma is 0, that of the certificate 0.1" in capsys.readouterr().out
+    assert "all budgets lie beyond its last radius 1" in printed and "Inconclusive" not in printed
+
+
+def test_valid_certificate_of_rare_large_returns_is_not_contradicted_by_their_absence(tmp_path, capsys):
+    """1000 with probability 0.05, otherwise 0: most attacks of 12 episodes see nothing but 0."""
+    gym.register("tests/Rare-v0", RareReturn, disable_env_checker=True)
+    model = save_positive(tmp_path / "model.zip")
+    env = ("--algo", "dqn", "--env", "tests/Rare-v0", "--device", "cpu", "--model", str(model), "--sigma", "1")
+    assert evaluate([*env, "-n", "2000"]) == 0
+    assert certify([str(tmp_path / "certification"), "--min-return", "0"]) == 0
+    seen = set()
+    for seed in range(6):
+        assert attack("-n", 12, "--budget", 0, "--sigma", 1, "--model", model, "--seed", seed, env="tests/Rare-v0") == 0
+        (one,) = result(tmp_path / "attacks" / "pgd_sigma1")["budgets"]
+        seen.add(one["mean_return"] > 0)
+        if one["mean_return"] == 0:
+            assert one["confidence_interval"] is None
+            assert "Inconclusive: " in capsys.readouterr().out
+    assert seen == {True, False}
+    del gym.registry["tests/Rare-v0"]
 
 
 @pytest.mark.parametrize(

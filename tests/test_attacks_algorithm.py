@@ -95,7 +95,7 @@ def one_state(network, state: th.Tensor, c: float, alpha: float, beta: float, q:
                     lowest, found, action = float(clean[target]), seen.detach(), target
                 break
             if k < n:
-                loss = -scores.log_softmax(dim=0)[target]
+                loss = -(10 * scores / (clean[best] - clean[target])).log_softmax(dim=0)[target]
                 (gradient,) = th.autograd.grad(loss, seen)
                 delta = rule.step(k, delta, float(loss.detach()), gradient.double())
     return found, action
@@ -118,6 +118,26 @@ def test_a_batch_is_attacked_as_the_papers_loop_attacks_each_state_and_target(at
     assert th.allclose(result.received, th.stack([found for found, _ in loop]), atol=2e-6)
     assert {-1} < set(result.target.tolist()), "the batch should have rows of all kinds"
     assert result.flipped.sum() >= 5
+
+
+@pytest.mark.parametrize("n_actions", [2, 5])
+@pytest.mark.parametrize("attack, step_size", [(pgd, 0.02), (apgd, 0.04), (fgsm, 0.4)])
+@pytest.mark.parametrize("objective", ["targeted", "jeffreys"])
+def test_attack_is_the_same_at_every_scale_of_the_scores(n_actions, attack, step_size, objective):
+    network = small_network(seed=2, n_actions=n_actions)
+    states, budget = th.randn(64, 5, generator=th.Generator().manual_seed(1)), th.full((64,), 0.5, dtype=th.float64)
+
+    def at(scale):
+        return attack(
+            lambda x: (scale * network(x.double())).float(), states, budget, step_size=step_size, objective=objective
+        )
+
+    expected = at(1.0)
+    assert 5 < expected.flipped.sum() < 64
+    for scale in (1e6, 1e-2, 1e-6, 1e-20):
+        result = at(scale)
+        assert result.target.tolist() == expected.target.tolist()
+        assert th.allclose(result.received, expected.received, atol=1e-3)
 
 
 def test_apgd_is_checked_where_its_paper_says():

@@ -7,7 +7,7 @@ import torch as th
 
 from sb3_camp.attacks import fgsm, pgd
 from sb3_camp.attacks.ball import Ball
-from sb3_camp.attacks.objectives import TargetedCrossEntropy
+from sb3_camp.attacks.objectives import SHARPNESS, TargetedCrossEntropy
 from sb3_camp.attacks.steps import AutoSteps
 
 with warnings.catch_warnings():
@@ -44,8 +44,22 @@ def network_and_states(build, frame, n: int = 32) -> tuple[th.nn.Module, th.Tens
     return network, th.randn(n, *frame, generator=generator)
 
 
+class InUnitsOfTheGap(th.nn.Module):
+    """The scores of the network for these states, in which the attacks here take the cross-entropy."""
+
+    def __init__(self, network, states, targets) -> None:
+        super().__init__()
+        self.network = network
+        with th.no_grad():
+            clean = network(states)
+        self.gap = clean.amax(dim=1, keepdim=True) - clean.gather(1, targets[:, None])
+
+    def forward(self, frames):
+        return SHARPNESS * self.network(frames) / self.gap
+
+
 def foolbox_pgd(network, states, targets, radius: float, step_size: float, n_steps: int) -> th.Tensor:
-    model = foolbox.PyTorchModel(network, bounds=(-1e3, 1e3))
+    model = foolbox.PyTorchModel(network.eval(), bounds=(-1e3, 1e3))
     attack = foolbox.attacks.L2ProjectedGradientDescentAttack(abs_stepsize=step_size, steps=n_steps, random_start=False)
     return attack.run(model, states, foolbox.criteria.TargetedMisclassification(targets), epsilon=radius)
 
@@ -61,7 +75,8 @@ def test_one_pgd_step_and_the_projection_agree(build, frame, step_size, radius):
     ):
         rows = result.flipped
         assert rows.sum() >= 5
-        expected = foolbox_pgd(network, states[rows], result.target[rows], radius, step_size, 1)
+        scaled = InUnitsOfTheGap(network, states[rows], result.target[rows])
+        expected = foolbox_pgd(scaled, states[rows], result.target[rows], radius, step_size, 1)
         assert (result.received[rows] - expected).abs().max() < 1e-5
         assert th.allclose(result.spent[rows], th.tensor(0.6, dtype=th.float64), atol=1e-5)
 
@@ -73,8 +88,9 @@ def test_pgd_stops_on_the_path_of_many_steps_where_the_target_is_reached(build, 
     rows = result.flipped
     found = states[rows].clone()
     arrived = th.zeros(int(rows.sum()), dtype=th.bool)
+    scaled = InUnitsOfTheGap(network, states[rows], result.target[rows])
     for n_steps in range(1, 10):
-        path = foolbox_pgd(network, states[rows], result.target[rows], 0.9, 0.1, n_steps)
+        path = foolbox_pgd(scaled, states[rows], result.target[rows], 0.9, 0.1, n_steps)
         arrives = ~arrived & (network(path).argmax(dim=1) == result.target[rows])
         found[arrives], arrived = path[arrives], arrived | arrives
     assert arrived.all() and len(arrived) >= 5
@@ -84,7 +100,7 @@ def test_pgd_stops_on_the_path_of_many_steps_where_the_target_is_reached(build, 
 def lowest_loss_of_apgd(network, states, targets, radius: float, step_size: float, n_steps: int) -> th.Tensor:
     """Of all the points on the way of apgd, had it not stopped at its target."""
     ball = Ball(states.flatten(1), th.full((len(states),), radius, dtype=th.float64))
-    objective = TargetedCrossEntropy(targets, N_ACTIONS)
+    objective = TargetedCrossEntropy(targets, N_ACTIONS, th.full((len(states),), SHARPNESS))
     delta = th.zeros(states.flatten(1).shape, dtype=th.float64)
     steps = AutoSteps(step_size, delta, th.full((len(states),), n_steps))
     losses = []

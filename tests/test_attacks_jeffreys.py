@@ -6,7 +6,7 @@ import pytest
 import torch as th
 
 from sb3_camp.attacks import apgd, pgd
-from sb3_camp.attacks.objectives import JeffreysDivergence
+from sb3_camp.attacks.objectives import SHARPNESS, JeffreysDivergence
 
 
 def divergence(clean: th.Tensor, scores: th.Tensor) -> th.Tensor:
@@ -21,7 +21,7 @@ def random_scores(n: int, scale: float) -> tuple[th.Tensor, th.Tensor]:
 
 
 def objective(clean: th.Tensor) -> JeffreysDivergence:
-    return JeffreysDivergence(clean, th.ones_like(clean, dtype=th.bool))
+    return JeffreysDivergence(clean, th.ones_like(clean, dtype=th.bool), gap=th.full((len(clean),), SHARPNESS))
 
 
 def test_value_is_the_logarithm_of_the_sum_of_both_kullback_leibler_divergences():

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import matplotlib.image
 import numpy as np
@@ -13,10 +14,12 @@ from scipy import stats
 from test_evaluate_command import environment
 
 from sb3_camp.attack_runs.attack_figure import attack_figure, default_labels
-from sb3_camp.attack_runs.attack_result import build_attack, read_attack
+from sb3_camp.attack_runs.attack_files import read_attack, write_attack
+from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, BudgetResult, attack_result
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
+from sb3_camp.attack_runs.consistency import compare
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
-from sb3_camp.certification.certificate import read_certificate
+from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes
 from sb3_camp.plot import main
@@ -45,6 +48,10 @@ SETTINGS = {
 }
 
 
+EVALUATED = np.random.default_rng(0).uniform(10, 100, 1000)
+"""Returns of an evaluation, to which those of the attacks below are no contradiction"""
+
+
 def write(folder, means=(90.0, 60.0, 30.0), budgets=(0.0, 0.5, 1.0), n_episodes=40, **settings):
     """An attack whose returns are spread evenly by 10 around each mean."""
     returns = np.concatenate([mean + np.linspace(-10, 10, n_episodes) for mean in means])
@@ -52,9 +59,8 @@ def write(folder, means=(90.0, 60.0, 30.0), budgets=(0.0, 0.5, 1.0), n_episodes=
     played = AttackedEpisodes(
         Episodes(returns, returns.astype(int), np.ones(n)), np.repeat(budgets, n_episodes) * 0.9, np.ones(n, dtype=int)
     )
-    attack = build_attack({**SETTINGS, "n_episodes": n_episodes, **settings}, budgets, played)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "attack.json").write_text(json.dumps(attack))
+    attack = attack_result(AttackSettings(**{**SETTINGS, "n_episodes": n_episodes, **settings}), budgets, played)
+    write_attack(attack, played, folder)
     return folder
 
 
@@ -84,10 +90,10 @@ def table(output):
 def run(tmp_path):
     """A run that was certified and attacked, also without noise, and after more training."""
     run = tmp_path / "run"
-    attack = read_attack(write(run / "attacks" / "pgd_sigma0.4") / "attack.json")
+    attack = asdict(read_attack(write(run / "attacks" / "pgd_sigma0.4") / "attack.json").settings)
     write(run / "attacks" / "pgd_sigma0", means=(200.0, 9.0, 8.0), sigma=0.0)
     write(run / "attacks" / "other", model_sha256="1" * 64)
-    write_certificate(run / "certification" / "certificate.json", attack, [85.0, 55.0, 25.0])
+    write_certificate(run / "certification" / "certificate.json", attack, [85.0, 55.0, 25.0], EVALUATED)
     return run
 
 
@@ -124,7 +130,7 @@ def test_error_bars_are_the_confidence_intervals(tmp_path):
     np.testing.assert_array_equal(line.get_xdata(orig=False), [0, 0.5, 1])
     np.testing.assert_allclose(line.get_ydata(orig=False), [90, 60, 30])
     ends = [[segment[0][1], segment[1][1]] for segment in bars.get_segments()]
-    np.testing.assert_allclose(ends, [one["confidence_interval"] for one in attack["budgets"]])
+    np.testing.assert_allclose(ends, [one.confidence_interval for one in attack.budgets])
     (axes,) = attack_figure([attack], pixels=True).axes
     np.testing.assert_allclose(axes.containers[0][0].get_xdata(orig=False), np.array([0, 0.5, 1]) / 255)
 
@@ -163,7 +169,7 @@ def test_mixed_environments_and_bad_options_are_refused(tmp_path, capsys):
         ({"clean_keys": [1]}, "clean_keys must be a list of texts"),
         ({"step_size": "a"}, "step_size must be a number or null"),
         ({"budgets": []}, "budgets must be a list of objects"),
-        ({"budgets": [{"budget": 0, "mean_return": float("nan"), "confidence_interval": None}]}, "budgets must be"),
+        ({"budgets": [{"budget": 0, "mean_return": float("nan"), "confidence_interval": None}]}, "not JSON: NaN"),
         ({"budgets": [{"budget": 0, "mean_return": 1}]}, "budgets must be"),
         ({"budgets": [{"budget": 0, "mean_return": 1, "confidence_interval": [2, 1]}]}, "budgets must be"),
         (
@@ -207,45 +213,84 @@ def test_both_shows_the_attacks_that_the_certificate_speaks_of(run, tmp_path):
     assert "certified (berk-jones, confidence 95 %)" in picture and "VIOLATION" not in picture
 
 
-def test_violation_is_marked_and_is_an_error_of_status_1(run, tmp_path, capsys):
-    file = run / "attacks" / "pgd_sigma0.4" / "attack.json"
-    upper = [one["confidence_interval"][1] for one in read_attack(file)["budgets"]]
-    certificate = run / "certification" / "certificate.json"
-    # not at an upper end that is just the certified return; at 1 by what is certified at 1.5
-    for certified, status in (([90.0, upper[1], upper[2]], 0), ([90.0, upper[1] + 1e-6, upper[2] + 0.001], 1)):
-        changed(certificate, radii=[0.0, 0.5, 1.5], certified_return=certified)
+def test_violation_is_marked_and_is_an_error_of_status_3(run, tmp_path, capsys):
+    file, certificate = run / "attacks" / "pgd_sigma0.4" / "attack.json", run / "certification" / "certificate.json"
+    settings = asdict(read_attack(file).settings)
+    # Where 1000 episodes have returned 80 to 100, a half and more do so at 2 sigma; but none of 40
+    high = np.random.default_rng(0).uniform(80, 100, 1000)
+    for evaluated, status in ((high, 3), (high - 35, 3), (high - 65, 0)):
+        write_certificate(certificate, settings, [81.0, 70.0, 61.0], evaluated, radii=[0.0, 0.5, 1.5])
         capsys.readouterr()
         assert plot("both", run, "-o", tmp_path / "both.svg") == status
         printed = capsys.readouterr()
         assert ("VIOLATION" in (tmp_path / "both.svg").read_text()) == bool(status)
         assert ("No attack contradicts" in printed.out) == (not status)
         assert "Written: " in printed.out
-    assert printed.err.startswith(f"plot: error: violation of the certificate: {file}: at budget 0.5 ")
-    assert printed.err.count("\n") == 1 and "at budget 1 " in printed.err and "at budget 0 " not in printed.err
-    (axes,) = attack_figure([read_attack(file)], certificate=read_certificate(certificate)).axes
+        budgets = [budget for budget in ("0", "0.5", "1") if f"at budget {budget} " in printed.err]
+        assert budgets == {0: ["0.5", "1"], 35: ["1"], 65: []}[round(high[0] - evaluated[0])]
+        assert printed.err.count("\n") == bool(status)
+    assert f"{file}: Inconclusive: the mean return is below the certified one at budget 0.5, 1 " in printed.out
+    record = read_certificate(certificate)
+    comparison = compare(read_attack(file), record, high)
+    (axes,) = attack_figure([read_attack(file)], certificate=record, comparisons=[comparison]).axes
     marks = [line for line in axes.get_lines() if line.get_label().startswith("VIOLATION")]
     assert [line.get_xydata().round(6).tolist() for line in marks] == [[[0.5, 60.0], [1.0, 30.0]]]
 
 
-def test_budgets_beyond_the_certificate_and_few_episodes_are_said_to_be_not_compared(run, tmp_path, capsys):
+def test_attacks_that_do_just_what_is_possible_are_rarely_called_a_contradiction():
+    """Returns from the very distribution to which the best attack can bring an agent whose returns are uniform."""
+    rng = np.random.default_rng(0)
+    settings = AttackSettings(**{**SETTINGS, "n_episodes": 60})
+    n_alarms, repetitions, sigma, radius = 0, 400, 0.4, 0.5
+    fixed = {"alpha": 0.05, "method": "berk-jones", "min_return": 0.0, "n_episodes": 400, "mean_return": 0.5, "sources": []}
+    certificate = Certificate(sigma=sigma, radii=[radius], certified_return=[0.2], **fixed)
+
+    def contradicts(returns):
+        attack = AttackResult(settings, (BudgetResult(radius, returns.mean(), None, returns=returns),))
+        return bool(compare(attack, certificate, evaluated).violations)
+
+    for _ in range(repetitions):
+        evaluated = np.round(rng.uniform(size=400), 2)
+        # P(return >= c) = Phi(Phi^-1(1 - c) - radius / sigma)
+        worst = np.round(stats.norm.cdf(stats.norm.ppf(rng.uniform(size=60)) - radius / sigma), 2)
+        n_alarms += contradicts(worst)
+    assert n_alarms <= 0.05 * repetitions
+    assert contradicts(0.5 * worst)
+
+
+def test_budgets_beyond_the_certificate_and_lost_episodes_are_said_to_be_not_compared(run, tmp_path, capsys):
     certificate = run / "certification" / "certificate.json"
     changed(certificate, radii=[0.0, 0.4], certified_return=[85.0, 84.0])
     assert plot("both", run, "-o", tmp_path / "both.svg") == 0
     printed = capsys.readouterr().out
     file = run / "attacks" / "pgd_sigma0.4" / "attack.json"
-    assert f"Not compared: {file}: budgets beyond its last radius 0.4: 0.5, 1\n" in printed
-    assert printed.endswith("No attack contradicts the certificate where they were compared\n")
+    assert f"{file}: Not compared: budgets beyond its last radius 0.4: 0.5, 1\n" in printed
     changed(certificate, radii=[0.0, 1.0], certified_return=[85.0, 84.0])
-    assert plot("both", run, "-o", tmp_path / "both.svg") == 1
-    assert "Not compared" not in capsys.readouterr().out
+    (run / "certification" / "evaluations.npz").unlink()
+    assert plot("both", run, "-o", tmp_path / "both.svg") == 0
+    printed = capsys.readouterr().out
+    assert "Inconclusive" in printed and "evaluate and certify again" in printed
     write(run / "attacks" / "pgd_sigma0.4", budgets=(1.5, 2.0, 3.0))
     assert plot("both", run, "-o", tmp_path / "both.svg") == 0
     printed = capsys.readouterr().out
     assert "all budgets lie beyond its last radius 1\n" in printed and "No attack contradicts" not in printed
-    write(run / "attacks" / "pgd_sigma0.4", n_episodes=29)
-    assert plot("both", run, "-o", tmp_path / "both.svg") == 0
-    printed = capsys.readouterr().out
-    assert "30 episodes are the least" in printed and "No attack contradicts" not in printed
+
+
+def test_episodes_of_another_attack_are_refused_and_old_files_without_digest_are_read(tmp_path, capsys):
+    folder, other = write(tmp_path / "a"), write(tmp_path / "b", means=(1.0, 2.0, 3.0))
+    file = folder / "attack.json"
+    np.testing.assert_allclose(read_attack(file).budgets[1].returns, 60 + np.linspace(-10, 10, 40))
+    content = json.loads(file.read_text())
+    del content["episodes_sha256"], content["versions"]
+    file.write_text(json.dumps(content))
+    assert read_attack(file).budgets[1].returns.size == 40
+    table = (folder / "attack.csv").read_bytes()
+    for wrong in ((other / "attack.csv").read_bytes(), table[: len(table) // 2], b"", b"budget,return\n0,1\n"):
+        (folder / "attack.csv").write_bytes(wrong)
+        line = error_line(capsys, "attack", folder)
+        assert "attack.csv: not the episodes of " in line
+    (folder / "attack.csv").unlink()
+    assert read_attack(file).budgets[1].returns is None and read_attack(file).budgets[1].mean_return == 60
 
 
 @pytest.mark.parametrize(
@@ -303,18 +348,28 @@ def test_interval_agrees_with_student_where_that_is_right():
 
 
 def test_interval_is_skewed_as_the_returns_and_stays_within_them():
-    low, high = mean_interval(np.array([200.0] * 99 + [10.0]))
-    assert low < 198.1 - (high - 198.1) and high <= 200
+    low, high = mean_interval(np.array([200.0] * 98 + [10.0, 20.0]))
+    assert low < 196.3 - (high - 196.3) and high <= 200
     returns = np.random.default_rng(0).exponential(size=(150, 40))
     covered = np.mean([low <= 1 <= high for low, high in map(mean_interval, returns)])
     assert covered > 0.88
 
 
-def test_interval_of_equal_returns_is_a_point_and_a_single_one_has_none():
-    assert mean_interval(np.full(50, 0.1)) == (0.1, 0.1)
+def test_interval_of_two_different_returns_is_exact():
+    exact = stats.binomtest(3, 40).proportion_ci(method="exact")
+    returns = np.full(40, -2.0)
+    returns[5:8] = 8.0
+    np.testing.assert_allclose(mean_interval(returns), [10 * exact.low - 2, 10 * exact.high - 2])
+    rng = np.random.default_rng(0)
+    samples = [sample for sample in (rng.random((2000, 30)) < 0.05).astype(float) if sample.any()]
+    assert np.mean([low <= 0.05 <= high for low, high in map(mean_interval, samples)]) >= 0.95
+
+
+def test_interval_of_equal_returns_does_not_claim_that_they_always_are():
+    assert mean_interval(np.full(50, 0.1)) is None
     assert mean_interval(np.array([3.0])) is None
     low, high = mean_interval(np.array([1.0, 2.0]))
-    assert (low, high) == (1, 2)
+    assert 1 <= low < 1.1 and 1.9 < high <= 2
     returns = np.arange(20.0)
     assert mean_interval(returns) == mean_interval(returns)
 
@@ -327,7 +382,7 @@ def test_interval_does_not_depend_on_the_unit_of_the_returns(most):
     assert mean_interval(-most * returns) == pytest.approx((-most * high, -most * low), rel=0.05, abs=0)
 
 
-@pytest.mark.parametrize(("usual", "other"), [(999.999999999, 1000.0), (500.000000001, 500.0), (-1.0, 1.0), (0.1, 0.1)])
+@pytest.mark.parametrize(("usual", "other"), [(999.999999999, 1000.0), (500.000000001, 500.0), (-1.0, 1.0)])
 @pytest.mark.parametrize("n", [2, 40, 1000])
 def test_interval_of_returns_that_are_nearly_all_the_same_has_its_two_ends_among_them(usual, other, n):
     returns = np.full(n, usual)

@@ -36,7 +36,7 @@ from tqdm import tqdm
 
 import sb3_camp.zoo
 from sb3_camp.attack_runs import read_attack
-from sb3_camp.attack_runs.consistency import incomparable, violations
+from sb3_camp.attack_runs.consistency import compare, evaluated_returns, incomparable
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
@@ -256,15 +256,17 @@ def _contradictions(sweep: _Sweep, cell: Cell) -> list[str]:
     """Attacks that leave less of the return than is certified."""
     lines = []
     for checkpoint in sweep.checkpoints:
-        certificate = read_certificate(evaluation_folder(cell, sweep.folder, checkpoint) / "berk-jones" / "certificate.json")
+        certificate_file = evaluation_folder(cell, sweep.folder, checkpoint) / "berk-jones" / "certificate.json"
+        certificate = read_certificate(certificate_file)
+        evaluated = evaluated_returns(certificate, certificate_file)
         for name in attack_names(sweep.attacks, sweep.attack_sigmas):
             file = attack_folder(cell, sweep.folder, checkpoint, name) / "attack.json"
             attack = read_attack(file)
             if incomparable(attack, certificate) is None:
                 lines += [
-                    f"{file}: at budget {exact(one.budget)} the mean return is {one.mean_return:.2f}, below the certificate's "
-                    f"{one.certified:.2f}"
-                    for one in violations(attack, certificate)
+                    f"{file}: at budget {exact(one.budget)} the mean return is {one.mean_return:.2f}, in contradiction to "
+                    f"the certified {one.certified:.2f}"
+                    for one in compare(attack, certificate, evaluated).violations
                 ]
     return lines
 

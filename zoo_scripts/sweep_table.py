@@ -12,7 +12,7 @@ import numpy as np
 from sweep_cells import COST_COLUMNS, RESULT_COLUMNS, Cell, gap_text, write_atomically
 from sweep_steps import locked
 
-from sb3_camp.attack_runs.attack_result import read_attack
+from sb3_camp.attack_runs import read_attack
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact, floor_decimals
 
@@ -106,11 +106,11 @@ def _certificate(file: Path, checkpoint: str) -> Iterator[Row]:
 
 
 def _attack(file: Path, checkpoint: str, name: str) -> Iterator[Row]:
-    for one in read_attack(file)["budgets"]:
-        low, high = one["confidence_interval"] or (None, None)
-        for quantity, value in (("", one["mean_return"]), ("_low", low), ("_high", high)):
+    for one in read_attack(file).budgets:
+        low, high = one.confidence_interval or (None, None)
+        for quantity, value in (("", one.mean_return), ("_low", low), ("_high", high)):
             if value is not None:
-                yield checkpoint, f"attacked_return{quantity}", name, one["budget"], _rounded(value)
+                yield checkpoint, f"attacked_return{quantity}", name, one.budget, _rounded(value)
 
 
 def _rounded(value: float) -> str:

@@ -1,5 +1,6 @@
-"""Playing episodes under attack, and their results: the rooms of ``python -m sb3_camp.attack``."""
+"""Playing episodes under attack, and their results, for ``python -m sb3_camp.attack``."""
 
-from sb3_camp.attack_runs.attack_result import read_attack
+from sb3_camp.attack_runs.attack_files import read_attack
+from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, BudgetResult
 
-__all__ = ["read_attack"]
+__all__ = ["AttackResult", "AttackSettings", "BudgetResult", "read_attack"]

@@ -1,9 +1,10 @@
 """Pictures of attacks: the mean return as a function of the budget, alone or beside a certificate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sb3_camp.attack_runs.consistency import violations
+from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings
+from sb3_camp.attack_runs.consistency import Comparison
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
@@ -20,22 +21,23 @@ _VIOLATION = "#D00000"
 
 
 def attack_figure(
-    attacks: Sequence[dict[str, Any]],
+    attacks: Sequence[AttackResult],
     labels: Sequence[str] | None = None,
     *,
     certificate: Certificate | None = None,
+    comparisons: Sequence[Comparison] = (),
     pixels: bool = False,
 ) -> "Figure":
     """
     Draw mean returns under attack, with their confidence intervals as error bars.
 
-    With a certificate, its curve is drawn too, as a staircase, and a cross marks each mean that contradicts it: whose whole
-    confidence interval lies below it.
+    With a certificate, its curve is drawn too, as a staircase, and a cross marks each mean whose episodes contradict it.
 
     :param attacks: What :func:`sb3_camp.attack_runs.read_attack` returns for each, all of one environment
     :param labels: One for each attack, distinct; between dollar signs in matplotlib's math notation. Default:
         :func:`default_labels`
     :param certificate: A certificate to which all the attacks are comparable
+    :param comparisons: What :func:`sb3_camp.attack_runs.consistency.compare` returned for each attack
     :param pixels: Give budgets, radii and sigma in units of 255, for images whose pixels are 0 to 255
     :return: the figure, not registered with pyplot
     :raises InputError: if there is no attack, if they are of different environments, or if the labels do not fit
@@ -61,12 +63,12 @@ def attack_figure(
         mark = ", ".join(marks[name][i] for name in differing if marks[name][i])
         _draw(axes, attack, text + (mark and f" ({mark})"), styles[text], unit)
     if certificate is not None:
-        _draw_violations(axes, attacks, certificate, unit)
+        _draw_violations(axes, comparisons, unit)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=min(0, _lowest(attacks), *([] if certificate is None else [certificate.min_return])))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-    episodes = sorted({attack["n_episodes"] for attack in attacks})
+    episodes = sorted({attack.settings.n_episodes for attack in attacks})
     figure.suptitle(
         f"bars: {_level(attacks)} confidence interval of the mean, {' or '.join(map(str, episodes))} episodes per budget",
         fontsize="small",
@@ -79,7 +81,7 @@ def attack_figure(
     return figure
 
 
-def default_labels(attacks: Sequence[Mapping[str, Any]], *, pixels: bool = False) -> list[str]:
+def default_labels(attacks: Sequence[AttackResult], *, pixels: bool = False) -> list[str]:
     """
     :param attacks: The attacks
     :param pixels: As for :func:`attack_figure`
@@ -88,12 +90,13 @@ def default_labels(attacks: Sequence[Mapping[str, Any]], *, pixels: bool = False
     names = [
         ", ".join(
             [
-                *(printable(attack[key]) for key in ("algo", "env_id")),
-                f"sigma {exact(attack['sigma'])}" + ("/255" if pixels and attack["sigma"] else ""),
-                printable(attack["attack"]),
+                printable(settings.algo),
+                printable(settings.env_id),
+                f"sigma {exact(settings.sigma)}" + ("/255" if pixels and settings.sigma else ""),
+                printable(settings.attack),
             ]
         )
-        for attack in attacks
+        for settings in (attack.settings for attack in attacks)
     ]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
@@ -101,7 +104,7 @@ def default_labels(attacks: Sequence[Mapping[str, Any]], *, pixels: bool = False
     ]
 
 
-def differing_settings(attacks: Sequence[Mapping[str, Any]]) -> list[str]:
+def differing_settings(attacks: Sequence[AttackResult]) -> list[str]:
     """
     :param attacks: The attacks
     :return: in words, which of number of episodes, kind of actions, settings of the attack, keyword arguments and wrappers of
@@ -111,7 +114,7 @@ def differing_settings(attacks: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name, texts in _settings(attacks).items() if len(set(texts) - {""}) > 1]
 
 
-def check_attacks(attacks: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+def check_attacks(attacks: Sequence[AttackResult], names: Sequence[str]) -> None:
     """
     :param attacks: The attacks
     :param names: What to call each in the message
@@ -119,34 +122,38 @@ def check_attacks(attacks: Sequence[Mapping[str, Any]], names: Sequence[str]) ->
     """
     if not attacks:
         raise InputError("no attack to draw")
-    check_one_environment([attack["env_id"] for attack in attacks], names, "an attack in")
+    check_one_environment([attack.settings.env_id for attack in attacks], names, "an attack in")
 
 
-def _settings(attacks: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+def _settings(attacks: Sequence[AttackResult]) -> dict[str, list[str]]:
     """What should be alike for a fair comparison: name of the setting, and its text for each attack."""
-    noiseless = [_without_noise(attack) for attack in attacks]
-    sigmas = [attack["sigma"] for attack in attacks]
+    settings = [attack.settings for attack in attacks]
+    noiseless = [_without_noise(one) for one in settings]
+    sigmas = [one.sigma for one in settings]
     return {
-        "number of episodes": [f"{attack['n_episodes']} episodes" for attack in attacks],
-        "actions": ["greedy" if attack["deterministic"] else "sampled" for attack in attacks],
-        "objective": [literal(attack["objective"]) for attack in attacks],
-        "step size": [_step_size(attack) for attack in attacks],
-        "multiplier": [_named("multiplier", attack.get("multiplier")) for attack in attacks],
-        "q_threshold": [f"q_threshold {exact(attack['q_threshold'])}" for attack in attacks],
-        "entry": [_named("entry", attack.get("key")) for attack in attacks],
-        "env_kwargs": variants("env_kwargs", [one["env_kwargs"] for one in noiseless], sigmas),
-        "env_wrappers": variants("env_wrappers", [one["env_wrappers"] for one in noiseless], sigmas),
+        "number of episodes": [f"{one.n_episodes} episodes" for one in settings],
+        "actions": ["greedy" if one.deterministic else "sampled" for one in settings],
+        "objective": [literal(one.objective) for one in settings],
+        "step size": [_step_size(one.step_size) for one in settings],
+        "multiplier": [_named("multiplier", one.multiplier) for one in settings],
+        "q_threshold": [f"q_threshold {exact(one.q_threshold)}" for one in settings],
+        "entry": [_named("entry", one.key) for one in settings],
+        "env_kwargs": variants("env_kwargs", [kwargs for kwargs, _ in noiseless], sigmas),
+        "env_wrappers": variants("env_wrappers", [wrappers for _, wrappers in noiseless], sigmas),
     }
 
 
-def _without_noise(attack: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in an environment without noise, which has an entry of its own: agents with and without it are compared."""
-    kwargs, wrappers = attack["env_kwargs"], dict(attack["env_wrappers"])
-    if attack["env_id"].startswith("camp/"):
+def _without_noise(settings: AttackSettings) -> tuple[dict[str, Any], dict[str, Any]]:
+    """
+    Keyword arguments and wrappers of the same environment without noise, which has an entry of its own: agents with and
+    without it are compared.
+    """
+    kwargs, wrappers = settings.env_kwargs, dict(settings.env_wrappers)
+    if settings.env_id.startswith("camp/"):
         kwargs = {name: value for name, value in kwargs.items() if name != "sigma"}
     entries = wrappers.pop("env_wrapper", None)
     entries = [entry for entry in (entries if isinstance(entries, list) else [entries]) if not _is_noise(entry)]
-    return {**attack, "env_kwargs": kwargs, "env_wrappers": {**wrappers, **({"env_wrapper": entries} if entries else {})}}
+    return kwargs, {**wrappers, **({"env_wrapper": entries} if entries else {})}
 
 
 def _is_noise(entry: Any) -> bool:
@@ -158,29 +165,26 @@ def _named(name: str, value: Any) -> str:
     return "" if value is None else f"{name} {literal(str(value))}"
 
 
-def _step_size(attack: Mapping[str, Any]) -> str:
-    value = attack.get("step_size")
+def _step_size(value: float | None) -> str:
     return "default step size" if value is None else f"step size {exact(value)}"
 
 
-def _level(attacks: Sequence[Mapping[str, Any]]) -> str:
-    return " or ".join(sorted({f"{100 * attack['confidence']:g} %" for attack in attacks}))
+def _level(attacks: Sequence[AttackResult]) -> str:
+    return " or ".join(sorted({f"{100 * attack.confidence:g} %" for attack in attacks}))
 
 
-def _lowest(attacks: Sequence[dict[str, Any]]) -> float:
-    return min(
-        min([one["mean_return"], *(one["confidence_interval"] or ())]) for attack in attacks for one in attack["budgets"]
-    )
+def _lowest(attacks: Sequence[AttackResult]) -> float:
+    return min(min([one.mean_return, *(one.confidence_interval or ())]) for attack in attacks for one in attack.budgets)
 
 
-def _draw(axes: "Axes", attack: Mapping[str, Any], label: str, style: dict[str, str], unit: int) -> None:
-    means = [one["mean_return"] for one in attack["budgets"]]
-    intervals = [one["confidence_interval"] or (mean, mean) for one, mean in zip(attack["budgets"], means, strict=True)]
+def _draw(axes: "Axes", attack: AttackResult, label: str, style: dict[str, str], unit: int) -> None:
+    means = [one.mean_return for one in attack.budgets]
+    intervals = [one.confidence_interval or (one.mean_return, one.mean_return) for one in attack.budgets]
     # A skewed interval may, rarely, lie on one side of the mean
     below = [max(0.0, mean - low) for mean, (low, _) in zip(means, intervals, strict=True)]
     above = [max(0.0, high - mean) for mean, (_, high) in zip(means, intervals, strict=True)]
     axes.errorbar(
-        [one["budget"] / unit for one in attack["budgets"]],
+        [one.budget / unit for one in attack.budgets],
         means,
         yerr=[below, above],
         capsize=3,
@@ -190,8 +194,8 @@ def _draw(axes: "Axes", attack: Mapping[str, Any], label: str, style: dict[str, 
     )
 
 
-def _draw_violations(axes: "Axes", attacks: Sequence[dict[str, Any]], certificate: Certificate, unit: int) -> None:
-    found = [one for attack in attacks for one in violations(attack, certificate)]
+def _draw_violations(axes: "Axes", comparisons: Sequence[Comparison], unit: int) -> None:
+    found = [one for comparison in comparisons for one in comparison.violations]
     if found:
         axes.plot(
             [one.budget / unit for one in found],
@@ -201,7 +205,7 @@ def _draw_violations(axes: "Axes", attacks: Sequence[dict[str, Any]], certificat
             markersize=14,
             markeredgewidth=3,
             color=_VIOLATION,
-            label="VIOLATION: below the certificate",
+            label="VIOLATION of the certificate",
             zorder=5,
             clip_on=False,
         )

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sb3_camp.attack_runs.attack_figure import attack_figure, check_attacks, default_labels, differing_settings
-from sb3_camp.attack_runs.attack_result import read_attack
-from sb3_camp.attack_runs.consistency import check_agreement, comparison, incomparable
+from sb3_camp.attack_runs.attack_files import read_attack
+from sb3_camp.attack_runs.attack_result import AttackResult
+from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated_returns, incomparable
 from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
@@ -26,7 +27,7 @@ class Named(NamedTuple):
     """
 
     file: Path
-    content: dict[str, Any]
+    content: AttackResult
 
 
 def add_attack_command(kinds: Any) -> None:
@@ -54,8 +55,8 @@ def add_both_command(kinds: Any) -> None:
         "both",
         help="the certificate of an agent and its mean returns under attack",
         usage="python -m sb3_camp.plot both PATH [PATH ...] [options]",
-        description="Lay the certificate of an agent and its returns under attack on one picture. Exit status 1 tells that an "
-        "attacked return contradicts the certificate.",
+        description="Lay the certificate of an agent and its returns under attack on one picture. Exit status 3 tells that "
+        "attacked episodes contradict the certificate.",
     )
     parser.add_argument(
         "paths",
@@ -105,7 +106,7 @@ def plot_attacks(args: argparse.Namespace) -> None:
 def plot_both(args: argparse.Namespace) -> None:
     """
     :param args: Arguments of ``plot both``
-    :raises CertificateViolation: after the picture has been written, if an attacked return contradicts the certificate
+    :raises CertificateViolation: after the picture has been written, if attacked episodes contradict the certificate
     """
     certificate_file = _certificate_file(args.paths)
     certificate = read_certificate(certificate_file)
@@ -125,19 +126,20 @@ def plot_both(args: argparse.Namespace) -> None:
         reasons = "; ".join(left_out) or "there is none: make one with python -m sb3_camp.attack"
         raise InputError(f"no attack that is comparable with {certificate_file}: {reasons}")
     contents = [attack.content for attack in attacks]
-    write_picture(attack_figure(contents, args.labels, certificate=certificate, pixels=args.pixels), args.output)
+    evaluated = evaluated_returns(certificate, certificate_file)
+    comparisons = [compare(attack, certificate, evaluated) for attack in contents]
+    figure = attack_figure(contents, args.labels, certificate=certificate, comparisons=comparisons, pixels=args.pixels)
+    write_picture(figure, args.output)
     for text in left_out:
         print(f"Left out: {text}")
     _print_table(contents, args.labels, args.pixels, certificate)
     print(f"Written: {args.output}")
-    comparisons = [comparison(attack, certificate) for attack in contents]
-    for attack, compared in zip(attacks, comparisons, strict=True):
-        if compared.left_out:
-            print(f"Not compared: {attack.file}: {compared.left_out}")
-    check_agreement([(str(attack.file), attack.content) for attack in attacks], certificate)
-    if any(compared.budgets for compared in comparisons):
-        some_left_out = any(compared.left_out for compared in comparisons)
-        print("No attack contradicts the certificate" + (" where they were compared" if some_left_out else ""))
+    for attack, comparison in zip(attacks, comparisons, strict=True):
+        for note in comparison.notes():
+            print(f"{attack.file}: {note}")
+    check_agreement([(str(attack.file), one) for attack, one in zip(attacks, comparisons, strict=True)])
+    if any(comparison.budgets for comparison in comparisons):
+        print("No attack contradicts the certificate")
 
 
 def _attack_files(folder: Path) -> list[Path]:
@@ -176,7 +178,7 @@ def _format(path: Path) -> Any:
 
 
 def _print_table(
-    attacks: list[dict[str, Any]],
+    attacks: list[AttackResult],
     labels: list[str] | None,
     pixels: bool,
     certificate: Certificate | None = None,
@@ -184,14 +186,14 @@ def _print_table(
     for index, (label, attack) in enumerate(
         zip(labels or default_labels(attacks, pixels=pixels), attacks, strict=True), start=1
     ):
-        print(f"[{index}] {label}: {attack['n_episodes']} episodes per budget")
+        print(f"[{index}] {label}: {attack.settings.n_episodes} episodes per budget")
     differing = differing_settings(attacks)
     if differing:
         print(f"They differ in: {', '.join(differing)}")
     head = f"{'budget/255' if pixels else 'budget':>12}" + ("" if certificate is None else f"{'certified':>12}")
-    print(f"\nmean return ({attacks[0]['confidence']:.0%} confidence interval)\n{head}", end="")
+    print(f"\nmean return ({attacks[0].confidence:.0%} confidence interval)\n{head}", end="")
     print("".join(f"{f'[{index + 1}]':>28}" for index in range(len(attacks))))
-    for budget in np.unique([one["budget"] for attack in attacks for one in attack["budgets"]]).tolist():
+    for budget in np.unique([one.budget for attack in attacks for one in attack.budgets]).tolist():
         line = f"{quotient(budget, _PIXEL if pixels else 1):>12.6g}"
         if certificate is not None:
             certified = certificate.value_at(budget)
@@ -199,9 +201,9 @@ def _print_table(
         print(line + "".join(f"{_cell(attack, budget):>28}" for attack in attacks))
 
 
-def _cell(attack: dict[str, Any], budget: float) -> str:
-    for one in attack["budgets"]:
-        if one["budget"] == budget:
-            interval = one["confidence_interval"]
-            return f"{one['mean_return']:.2f}" + ("" if interval is None else f" ({interval[0]:.2f}, {interval[1]:.2f})")
+def _cell(attack: AttackResult, budget: float) -> str:
+    for one in attack.budgets:
+        if one.budget == budget:
+            interval = one.confidence_interval
+            return f"{one.mean_return:.2f}" + ("" if interval is None else f" ({interval[0]:.2f}, {interval[1]:.2f})")
     return "-"

@@ -76,10 +76,12 @@ def _pairs(clean: th.Tensor, q_threshold: float, objective: ObjectiveName) -> tu
     worthwhile = (loss > 0) & (loss >= q_threshold)
     if objective == "jeffreys":
         row = worthwhile.any(dim=1).nonzero().squeeze(1)
-        return row, th.zeros_like(row), JeffreysDivergence(clean[row], worthwhile[row])
+        gap = loss.where(worthwhile, th.inf).amin(dim=1)
+        return row, th.zeros_like(row), JeffreysDivergence(clean[row], worthwhile[row], gap[row])
     order = clean.argsort(dim=1, stable=True)
     row, rank = worthwhile.gather(1, order).nonzero(as_tuple=True)
-    return row, rank, TargetedCrossEntropy(order[row, rank], clean.shape[1])
+    target = order[row, rank]
+    return row, rank, TargetedCrossEntropy(target, clean.shape[1], loss[row, target])
 
 
 class _Pairs(PerRow):
