@@ -6,8 +6,8 @@ Each is filled to the last row, with episodes of 200 steps that a time limit end
 is counted (tracemalloc): the arrays, and the last observations that CAMP's ring keeps aside if it stores each observation once
 (optimize_memory_usage). SB3's buffer can do that only if it takes time limits for ends of the task and sums up no n-step
 returns; two buffers cannot at all, because the next observation is in the other one. Two of half the size are the split
-replay of Algorithm 1; for both networks to learn from all steps (replay="shared"), each needs the whole size. The counts are
-exact, so there is no spread. Prints one line of JSON at the end.
+replay of Algorithm 1; for both networks to learn from all steps (reference="shared"), each needs the whole size. The counts
+are exact, so there is no spread. Prints one line of JSON at the end.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 """
 Environment steps per second of training: CAMPDQN against SB3's DQN at equal settings.
 
-CAMPDQN trains two networks where DQN trains one ("split" and "shared": each learns from its own steps, or both from all), or
-one network that imitates a frozen one ("frozen", the paper's Atari mode). All take turns, each on a model that has been warmed
-up, and ratios are taken turn by turn, so that a noisy machine disturbs all alike. After that, a run apart with a clock around
-the parts of the training tells where the time goes: sampling of batches; update (forward, backward, optimizer); acting; env;
-bookkeeping (buffer, callbacks, logs). Prints one line of JSON at the end.
+CAMPDQN trains two networks where DQN trains one ("alternating" and "shared": each learns from its own steps, or both from
+all), or one network that imitates a frozen one ("frozen", the paper's Atari mode). All take turns, each on a model that has
+been warmed up, and ratios are taken turn by turn, so that a noisy machine disturbs all alike. After that, a run apart with a
+clock around the parts of the training tells where the time goes: sampling of batches; update (forward, backward, optimizer);
+acting; env; bookkeeping (buffer, callbacks, logs). Prints one line of JSON at the end.
 
     python benchmarks/training_throughput.py --settings paper-cartpole --threads 1 2
 
@@ -69,9 +69,9 @@ PAPER_ATARI: dict[str, Any] = dict(
 )
 # The task, its settings, the steps of the warm-up and of one measurement, and the kinds of CAMPDQN
 SETTINGS: dict[str, tuple[str, dict[str, Any], int, int, tuple[str, ...]]] = {
-    "cartpole": ("camp/CartPole1-v0", CARTPOLE, 1280, 512, ("split", "shared")),
-    "paper-cartpole": ("camp/CartPole1-v0", PAPER_CARTPOLE, 1280, 256, ("split", "shared")),
-    "paper-atari": ("camp/Pong1r-v0", PAPER_ATARI, 240, 64, ("split", "frozen")),
+    "cartpole": ("camp/CartPole1-v0", CARTPOLE, 1280, 512, ("alternating", "shared")),
+    "paper-cartpole": ("camp/CartPole1-v0", PAPER_CARTPOLE, 1280, 256, ("alternating", "shared")),
+    "paper-atari": ("camp/Pong1r-v0", PAPER_ATARI, 240, 64, ("alternating", "frozen")),
 }
 PARTS = ("sampling", "update", "acting", "env", "bookkeeping")
 
@@ -121,14 +121,14 @@ def shares(model: DQN, n_steps: int) -> dict[str, float]:
     with ExitStack() as stack:
 
         def watch(owner: Any, name: str, part: str) -> None:
-            around = clock.around_each if name == "_batches" else clock.around
+            around = clock.around_each if name == "batches" else clock.around
             stack.enter_context(patch.object(owner, name, around(part, getattr(owner, name))))
 
         watch(model, "train", "train")
         watch(model, "_sample_action", "acting")
         watch(model.env, "step", "env")
         if isinstance(model, CAMPDQN):
-            watch(model, "_batches", "sampling")
+            watch(model._reference, "batches", "sampling")
         else:
             watch(model.replay_buffer, "sample", "sampling")
         first = model.num_timesteps
@@ -145,7 +145,7 @@ def make_models(env_id: str, settings: dict[str, Any], warm_up: int, kinds: tupl
 
     models: dict[str, DQN] = {"DQN": DQN(env=env(), seed=0, device=device, **settings)}
     for kind in kinds:
-        own = {"reference": models["DQN"]} if kind == "frozen" else {"replay": kind}
+        own = {"reference": models["DQN"]} if kind == "frozen" else {"reference": kind}
         models[f"CAMPDQN {kind}"] = CAMPDQN(env=env(), seed=0, device=device, **settings, **own)
     for model in models.values():
         model.learn(warm_up)

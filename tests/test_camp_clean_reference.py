@@ -68,7 +68,7 @@ def assert_rows_hold_what_lies_under_the_noise(model):
 
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_the_buffer_holds_what_lies_under_the_noise_over_the_ends_of_episodes(n_envs):
-    model = small_model(counted_envs(n_envs), clean_reference=True)
+    model = small_model(counted_envs(n_envs), reference="clean")
     model.learn(40 * n_envs)
     model.learn(20 * n_envs, reset_num_timesteps=False)
     assert_rows_hold_what_lies_under_the_noise(model)
@@ -76,7 +76,7 @@ def test_the_buffer_holds_what_lies_under_the_noise_over_the_ends_of_episodes(n_
 
 def test_the_buffer_holds_what_lies_under_the_noise_of_envs_in_other_processes():
     env = counted_envs(1, vec_env_cls=SubprocVecEnv, vec_env_kwargs=dict(start_method="fork"))
-    model = small_model(env, clean_reference=True)
+    model = small_model(env, reference="clean")
     model.learn(60)
     env.close()
     assert_rows_hold_what_lies_under_the_noise(model)
@@ -92,7 +92,7 @@ def test_the_buffer_holds_what_lies_under_the_noise_of_envs_in_other_processes()
     ids=["float64", "TimeLimit above", "VecNormalize"],
 )
 def test_the_buffer_holds_what_lies_under_the_noise_and_other_wrappers(env):
-    model = small_model(env(), clean_reference=True).learn(80)
+    model = small_model(env(), reference="clean").learn(80)
     assert_rows_hold_what_lies_under_the_noise(model)
 
 
@@ -109,7 +109,7 @@ def test_the_report_is_of_what_lies_under_all_noise(sigmas):
 def test_batches_pair_noisy_and_clean_observations_of_the_same_window(buffer_size, optimize_memory_usage):
     model = small_model(
         counted_envs(2),
-        clean_reference=True,
+        reference="clean",
         n_steps=4,
         buffer_size=buffer_size,
         optimize_memory_usage=optimize_memory_usage,
@@ -134,7 +134,7 @@ def assert_pairs_of_one_window(batch):
 
 def test_the_primary_acts_at_every_step_and_sees_only_noisy_observations():
     model = small_model(
-        counted_envs(1), clean_reference=True, learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0
+        counted_envs(1), reference="clean", learning_starts=0, exploration_initial_eps=0.0, exploration_final_eps=0.0
     )
     seen = []
     predict = model.policy.predict
@@ -146,7 +146,7 @@ def test_the_primary_acts_at_every_step_and_sees_only_noisy_observations():
 
 
 def test_the_update_learns_the_values_of_the_primary_from_clean_observations():
-    model = small_model(noisy_cartpole(), clean_reference=True, gamma=0.9, camp_lambda=0.7).learn(200)
+    model = small_model(noisy_cartpole(), reference="clean", gamma=0.9, camp_lambda=0.7).learn(200)
     batch = model.replay_buffer.sample(32)
     reference = model.reference_policy
 
@@ -155,10 +155,11 @@ def test_the_update_learns_the_values_of_the_primary_from_clean_observations():
         values = reference.q_net_target(batch.clean_next_observations)[th.arange(32), greedy]
     targets = batch.rewards[:, 0] + (1 - batch.dones[:, 0]) * batch.discounts[:, 0] * values
     q_values = reference.q_net(batch.clean_observations)[th.arange(32), batch.actions[:, 0]]
-    assert th.allclose(model._td_loss(batch), F.smooth_l1_loss(q_values, targets), rtol=1e-6)
+    update = model._update(camp_lambda=0.7)
+    assert th.allclose(update.reference.td_loss(batch, model.policy, 0.5), F.smooth_l1_loss(q_values, targets), rtol=1e-6)
 
     before = weights(reference.q_net)
-    imitation = model._train_primary(batch, 0.7)[0]
+    imitation = update(None, batch)[1][0]
     assert same(before, weights(reference.q_net))
     model.replay_buffer.sample_batches = lambda *args, **kwargs: iter([batch, batch])
     with th.no_grad():
@@ -171,7 +172,7 @@ def test_the_update_learns_the_values_of_the_primary_from_clean_observations():
 
 
 def test_behind_a_frame_stack_the_reference_sees_the_newest_frame():
-    model = CAMPDQN("MlpPolicy", make_vec_env("camp/CartPole5-v0", seed=0), clean_reference=True, learning_starts=50, seed=0)
+    model = CAMPDQN("MlpPolicy", make_vec_env("camp/CartPole5-v0", seed=0), reference="clean", learning_starts=50, seed=0)
     model.learn(200)
     assert model.policy.observation_space.shape == (5, 4) or model.policy.observation_space.shape == (20,)
     assert model.reference_policy.observation_space.shape == (4,)
@@ -183,7 +184,7 @@ def test_behind_a_frame_stack_the_reference_sees_the_newest_frame():
 @pytest.mark.parametrize(("env_id", "n_seen"), [("camp/CartPole1-v0", 4), ("camp/CartPole5-v0", 4), ("camp/Highway-v0", 25)])
 def test_the_tasks_that_observe_vectors_report_what_lies_under_their_noise(env_id, n_seen):
     env = make_vec_env(env_id, seed=0, env_kwargs={"sigma": 0.5})
-    model = CAMPDQN("MlpPolicy", env, clean_reference=True, learning_starts=10, train_freq=4, buffer_size=60, seed=0)
+    model = CAMPDQN("MlpPolicy", env, reference="clean", learning_starts=10, train_freq=4, buffer_size=60, seed=0)
     model.learn(60)
     noise = model.replay_buffer.observations[..., -n_seen:] - model.replay_buffer.clean_observations
     assert model.replay_buffer.clean_observations.shape == (60, 1, n_seen)
@@ -191,7 +192,7 @@ def test_the_tasks_that_observe_vectors_report_what_lies_under_their_noise(env_i
 
 
 def test_saving_loading_and_continuing(tmp_path):
-    model = small_model(noisy_cartpole(), clean_reference=True).learn(200)
+    model = small_model(noisy_cartpole(), reference="clean").learn(200)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "buffer")
     loaded = CAMPDQN.load(tmp_path / "model")
@@ -214,7 +215,7 @@ def test_saving_loading_and_continuing(tmp_path):
 
 
 def test_another_env_is_reset_before_its_first_step():
-    model = small_model(noisy_cartpole(), clean_reference=True).learn(100)
+    model = small_model(noisy_cartpole(), reference="clean").learn(100)
     model.set_env(noisy_cartpole(seed=1), force_reset=False)
     model.learn(50, reset_num_timesteps=False)
     noise = (model.replay_buffer.observations - model.replay_buffer.clean_observations)[:150]
@@ -222,22 +223,22 @@ def test_another_env_is_reset_before_its_first_step():
 
 
 def test_what_was_trained_with_it_goes_on_with_it(tmp_path):
-    clean = small_model(noisy_cartpole(), clean_reference=True).learn(60)
+    clean = small_model(noisy_cartpole(), reference="clean").learn(60)
     clean.save(tmp_path / "clean")
     clean.save_replay_buffer(tmp_path / "buffer")
     plain = small_model(noisy_cartpole()).learn(60)
     plain.save(tmp_path / "plain")
-    with pytest.raises(InputError, match="trained with it set to True"):
-        CAMPDQN.load(tmp_path / "clean", clean_reference=False)
-    with pytest.raises(InputError, match="trained with it set to False"):
-        CAMPDQN.load(tmp_path / "plain", env=noisy_cartpole(), clean_reference=True)
-    with pytest.raises(InputError, match="filled with clean_reference"):
+    with pytest.raises(InputError, match="trained with reference='clean'"):
+        CAMPDQN.load(tmp_path / "clean", reference="shared")
+    with pytest.raises(InputError, match="trained with reference='alternating'"):
+        CAMPDQN.load(tmp_path / "plain", env=noisy_cartpole(), reference="clean")
+    with pytest.raises(InputError, match="filled with reference='clean'"):
         plain.load_replay_buffer(tmp_path / "buffer")
     plain.learn(20, reset_num_timesteps=False)
 
 
 def test_a_model_acts_in_envs_that_cannot_report_but_learns_only_in_those_that_can(tmp_path):
-    small_model(noisy_cartpole(), clean_reference=True).learn(60).save(tmp_path / "model")
+    small_model(noisy_cartpole(), reference="clean").learn(60).save(tmp_path / "model")
 
     def without_noise():
         unbounded = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -260,7 +261,7 @@ def test_the_noise_stays_where_it_was_when_the_model_was_trained():
     def stacked(env):
         return gym.wrappers.FlattenObservation(gym.wrappers.FrameStackObservation(env, 3))
 
-    model = small_model(stacked(NoisyObservationWrapper(gym.make("CartPole-v1"), sigma=0.1)), clean_reference=True)
+    model = small_model(stacked(NoisyObservationWrapper(gym.make("CartPole-v1"), sigma=0.1)), reference="clean")
     model.set_env(NoisyObservationWrapper(stacked(gym.make("CartPole-v1")), sigma=0.1))
     with pytest.raises(InputError, match=r"shape \(12,\).* the reference sees \(4,\)"):
         model.learn(20)
@@ -283,7 +284,7 @@ class VecForgetful(VecEnvWrapper):
 @pytest.mark.parametrize("env", [lambda: counted_envs(1, above=Forgetful), lambda: VecForgetful(counted_envs(1))])
 def test_wrappers_that_lose_the_report_are_told_of(env):
     with pytest.raises(InputError, match="must pass on its infos"):
-        small_model(env(), clean_reference=True).learn(20)
+        small_model(env(), reference="clean").learn(20)
 
 
 class DropoutExtractor(FlattenExtractor):
@@ -293,10 +294,11 @@ class DropoutExtractor(FlattenExtractor):
 
 def test_the_values_are_those_of_the_primary_as_it_acts_without_dropout():
     policy_kwargs = dict(net_arch=[16], features_extractor_class=DropoutExtractor)
-    model = small_model(noisy_cartpole(), clean_reference=True, policy_kwargs=policy_kwargs).learn(100)
+    model = small_model(noisy_cartpole(), reference="clean", policy_kwargs=policy_kwargs).learn(100)
     batch = model.replay_buffer.sample(64)
     model.policy.set_training_mode(True)
-    assert len({model._td_loss(batch).item() for _ in range(5)}) == 1
+    losses = {model._reference.td_loss(batch, model.policy, model.gamma).item() for _ in range(5)}
+    assert len(losses) == 1
 
 
 def test_the_reference_needs_no_class_of_the_env():
@@ -305,12 +307,12 @@ def test_the_reference_needs_no_class_of_the_env():
 
     env = Counted(gym.make("CartPole-v1"), 0)
     env.observation_space = OwnBox(-np.inf, np.inf, (3,), np.float32)
-    model = small_model(NoisyObservationWrapper(env, sigma=0.5), clean_reference=True)
+    model = small_model(NoisyObservationWrapper(env, sigma=0.5), reference="clean")
     assert type(model.clean_observation_space) is type(model.reference_policy.observation_space) is gym.spaces.Box
 
 
 def test_same_seed_same_weights():
-    one, other = (small_model(noisy_cartpole(), clean_reference=True).learn(300) for _ in range(2))
+    one, other = (small_model(noisy_cartpole(), reference="clean").learn(300) for _ in range(2))
     assert same(weights(one.policy), weights(other.policy))
 
 
@@ -327,13 +329,11 @@ def test_the_envs_report_clean_observations_only_to_who_asks():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: small_model(make_vec_env("CartPole-v1"), clean_reference=True), "no NoisyObservationWrapper"),
-        (lambda: small_model(clean_reference=True, reference=small_model()), "set it to False"),
-        (lambda: small_model(clean_reference="False"), "must be True or False, not 'False'"),
-        (lambda: small_model(replay_buffer_class=CleanReplayBuffer), "is for clean_reference"),
-        (lambda: small_model(clean_reference=True, replay_buffer_class=AlternatingReplayBuffer), "needs a CleanReplayBuffer"),
+        (lambda: small_model(make_vec_env("CartPole-v1"), reference="clean"), "no NoisyObservationWrapper"),
+        (lambda: small_model(replay_buffer_class=CleanReplayBuffer), "is for reference='clean'"),
+        (lambda: small_model(reference="clean", replay_buffer_class=AlternatingReplayBuffer), "needs a CleanReplayBuffer"),
         (
-            lambda: CAMPDQN("CnnPolicy", make_vec_env("camp/Freeway-v0"), clean_reference=True, buffer_size=10),
+            lambda: CAMPDQN("CnnPolicy", make_vec_env("camp/Freeway-v0"), reference="clean", buffer_size=10),
             "must be vectors",
         ),
     ],

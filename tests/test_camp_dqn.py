@@ -106,7 +106,7 @@ def test_the_primary_imitates_the_reference_as_it_acts(layer, monkeypatch):
     model = small_model(policy_kwargs=kwargs, gradient_steps=0)
     model.learn(100)
     targets, states = [], []
-    import sb3_camp.camp_dqn.camp_dqn as module
+    import sb3_camp.camp_dqn.update as module
 
     def spy(q_values, reference_q_values, imitation):
         targets.append(reference_q_values)
@@ -114,12 +114,11 @@ def test_the_primary_imitates_the_reference_as_it_acts(layer, monkeypatch):
         return imitation_loss(q_values, reference_q_values, imitation)
 
     monkeypatch.setattr(module, "imitation_loss", spy)
-    sampled = []
-    train_primary = model._train_primary
-    model._train_primary = lambda batch, camp_lambda: sampled.append(batch) or train_primary(batch, camp_lambda)
+    batches = [model.replay_buffer.sample(32, actor=actor) for actor in (Actor.REFERENCE, Actor.PRIMARY)]
+    model.replay_buffer.sample_batches = lambda *args, **kwargs: iter(batches)
     model.train(gradient_steps=1, batch_size=32)
     model.reference_policy.set_training_mode(False)
-    assert th.equal(targets[0], model.reference_policy.q_net(sampled[-1].observations))
+    assert th.equal(targets[0], model.reference_policy.q_net(batches[1].observations))
     assert all(th.equal(value, model.reference_policy.state_dict()[name]) for name, value in states[0].items())
 
 
@@ -130,7 +129,7 @@ def test_no_gradient_of_the_primarys_losses_reaches_the_reference(imitation):
     before = weights(model.reference_policy)
     primary = weights(model.q_net)
     for _ in range(5):
-        model._train_primary(model.replay_buffer.sample(32, actor=Actor.PRIMARY), camp_lambda=4.0)
+        model._update(camp_lambda=4.0)(None, model.replay_buffer.sample(32, actor=Actor.PRIMARY))
     assert same(before, weights(model.reference_policy))
     assert all(parameter.grad is None for parameter in model.reference_policy.parameters())
     assert not same(primary, weights(model.q_net))
@@ -195,9 +194,9 @@ def test_larger_lambda_gives_wider_gaps_relative_to_the_range():
     assert ratios[1] > ratios[0]
 
 
-def test_split_replay_trains_each_network_on_its_own_steps_and_shared_on_all():
-    for replay, actors in (("split", [Actor.REFERENCE, Actor.PRIMARY]), ("shared", [None, None])):
-        model = small_model(replay=replay, gradient_steps=0)
+def test_alternating_networks_learn_from_their_own_steps_and_shared_ones_from_all():
+    for reference, actors in (("alternating", [Actor.REFERENCE, Actor.PRIMARY]), ("shared", [None, None])):
+        model = small_model(reference=reference, gradient_steps=0)
         model.learn(100)
         assert sampled_actors(model) == actors
 
@@ -212,7 +211,7 @@ def test_target_copies_follow_the_interval_in_env_steps_and_survive_save_and_loa
         model = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(n_envs), device="cpu")
     assert model.target_update_interval == interval
     counted = []
-    import sb3_camp.camp_dqn.camp_dqn as module
+    import sb3_camp.camp_dqn.references as module
 
     monkeypatch.setattr(module, "polyak_update", lambda params, *_: counted.append(params))
     model.learn(416)
@@ -301,7 +300,6 @@ def test_it_learns_cartpole():
         (dict(camp_lambda=None), "camp_lambda"),
         (dict(reference=42), "reference"),
         (dict(imitation="firm"), "imitation"),
-        (dict(replay="both"), "replay"),
         (dict(replay_buffer_class=HerReplayBuffer), "HerReplayBuffer"),
         (dict(reference="/nowhere/model.zip"), "/nowhere/model.zip"),
         (

@@ -6,7 +6,7 @@ import pytest
 import torch as th
 from counting_env import CountingEnv
 from gymnasium import spaces
-from sb3_contrib import ARS, QRDQN, TRPO
+from sb3_contrib import ARS, QRDQN, TRPO, MaskablePPO, RecurrentPPO
 from small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -161,3 +161,28 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "model.zip").write_bytes(b"not a zip")
     with pytest.raises(InputError, match="not an SB3 checkpoint"):
         small_model(reference=tmp_path / "model.zip")
+
+
+class Masked(ThreeActions):
+    def action_masks(self):
+        return np.ones(3, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "policy", "reason"), [(RecurrentPPO, "MlpLstmPolicy", "recurrent"), (MaskablePPO, "MlpPolicy", "mask")]
+)
+def test_an_agent_whose_action_depends_on_more_than_the_observation_is_refused_at_once(algorithm, policy, reason, tmp_path):
+    agent = algorithm(policy, Masked(), n_steps=16, seed=0, device="cpu")
+    agent.save(tmp_path / "agent")
+    for reference in (agent, agent.policy, tmp_path / "agent"):
+        with pytest.raises(InputError, match=f"^reference: it cannot be imitated.*{reason}") as error:
+            small_model(make_vec_env(ThreeActions), reference=reference)
+        assert "\n" not in str(error.value)
+
+
+def test_the_words_for_a_reference_are_no_files_and_a_file_of_that_name_is_given_by_a_path(trained_dqn, tmp_path, monkeypatch):
+    dqn, path = trained_dqn
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shared.zip").write_bytes(path.read_bytes())
+    assert not same(weights(small_model(reference="shared").reference_policy.q_net), weights(dqn.q_net))
+    assert same(weights(small_model(reference="./shared").reference_policy.q_net), weights(dqn.q_net))

@@ -92,3 +92,22 @@ def test_a_buffer_of_another_kind_or_number_of_envs_is_refused(tmp_path):
         with pytest.raises(InputError, match=message):
             model.load_replay_buffer(tmp_path / name)
     model.learn(60)  # the model's own buffer is still in place
+
+
+def test_a_buffer_can_be_loaded_into_a_model_that_has_none(tmp_path):
+    model = small_model(n_steps=5).learn(100)
+    model.save_replay_buffer(tmp_path / "buffer")
+    model.replay_buffer = None
+    model.load_replay_buffer(tmp_path / "buffer")
+    assert model.replay_buffer.size() == 104 and model.replay_buffer.n_steps == 5
+    model.learn(20, reset_num_timesteps=False)
+
+
+def test_what_the_model_says_about_windows_counts_not_what_the_buffer_was_saved_with(tmp_path):
+    model = small_model(n_steps=5).learn(100)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole(), device="cpu", n_steps=2, gamma=0.5)
+    loaded.load_replay_buffer(tmp_path / "buffer")
+    discounts = set(loaded.replay_buffer.sample(200).discounts.flatten().tolist())
+    assert discounts == {0.5, 0.25}

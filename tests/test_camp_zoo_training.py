@@ -47,11 +47,11 @@ def test_the_zoo_trains_with_a_trained_agent_as_the_reference_and_continues_with
     small = ["--env", "CartPole-v1", "-f", "logs", "-n", "1280", "--eval-freq", "-1", "-params"]
     zoo_train(tmp_path, *small, "n_envs:2")
     reference = tmp_path / "logs/camp_dqn/CartPole-v1_1/CartPole-v1.zip"
-    zoo_train(tmp_path, *small, f"reference:'{reference}'", "clean_reference:False", "exploration_final_eps:0.01")
+    zoo_train(tmp_path, *small, f"reference:'{reference}'", "exploration_final_eps:0.01")
     trained = CAMPDQN.load(reference, device="cpu")
     reference.unlink()
     model_path = "logs/camp_dqn/CartPole-v1_2/CartPole-v1.zip"
-    zoo_train(tmp_path, *small, f"reference:'{reference}'", "clean_reference:False", "-i", model_path)
+    zoo_train(tmp_path, *small, f"reference:'{reference}'", "-i", model_path)
     model = CAMPDQN.load(tmp_path / "logs/camp_dqn/CartPole-v1_3/CartPole-v1.zip", device="cpu")
     for a, b in zip(trained.q_net.parameters(), model.reference_policy.q_net.parameters(), strict=True):
         assert th.equal(a, b)

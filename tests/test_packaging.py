@@ -96,7 +96,7 @@ def test_optimize_leaves_camp_lambda_and_a_trial_can_be_trained(installed, tmp_p
     params = dict(trials[1].params)
     if params["lambda_schedule"] == "ramp":
         params["camp_lambda"] = f"ramp_{params['camp_lambda']}"
-    for name in ("camp_lambda", "imitation", "replay", "n_steps"):
+    for name in ("camp_lambda", "imitation", "reference", "n_steps"):
         assert f"('{name}', {params[name]!r})" in reused.stdout
 
 

@@ -93,7 +93,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         From now on the infos of ``reset`` and ``step`` hold the observation without noise too, under "clean_observation".
 
         It is there for what may know more while it trains than the policy that is certified
-        (:class:`~sb3_camp.camp_dqn.CAMPDQN` with ``clean_reference``). The policy itself must never see it.
+        (:class:`~sb3_camp.camp_dqn.CAMPDQN` with ``reference="clean"``). The policy itself must never see it.
 
         Of several wrappers (all but one with sigma 0) the one closest to the environment reports.
 

@@ -5,12 +5,16 @@ They extend the zoo's search space for DQN. The zoo's functions are imported on 
 ``rl_zoo3.hyperparams_opt`` loads.
 """
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import optuna
+from gymnasium import spaces
 
-N_STEP_ALGOS = ("gaussian_dqn", "noisynet_dqn")
-"""Algorithms whose n-step returns are SB3's, which has none for Dict observations: there ``n_steps`` is not sampled."""
+# Algorithms whose n-step returns are SB3's, which has none for Dict observations
+_N_STEP_ALGOS = ("gaussian_dqn", "noisynet_dqn")
+# What the primary's search samples; a reference that sees something else, or is trained already, is the user's choice
+_SAMPLED_REFERENCES = ("alternating", "shared")
 
 _NO_EXPLORATION = {"exploration_fraction": 0.0, "exploration_final_eps": 0.0}
 
@@ -53,7 +57,7 @@ def sample_noisynet_dqn_params(
     trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
 ) -> dict[str, Any]:
     """
-    Sampler for NoisyNet-DQN hyperparams: those of ``gaussian_dqn`` but for the epsilon-greedy exploration, which stays off.
+    Sampler for NoisyNet-DQN hyperparams: those of ``gaussian_dqn`` except the epsilon-greedy exploration, which stays off.
 
     :param trial: Optuna trial
     :param n_actions: number of dimensions of a continuous action space (unused)
@@ -64,6 +68,47 @@ def sample_noisynet_dqn_params(
     without_exploration = cast(optuna.Trial, Unsampled(trial, _NO_EXPLORATION))
     hyperparams = sample_gaussian_dqn_params(without_exploration, n_actions, n_envs, additional_args)
     return {name: value for name, value in hyperparams.items() if name not in _NO_EXPLORATION}
+
+
+def not_sampled(algo: str, hyperparams: Mapping[str, Any], observation_space: spaces.Space | None) -> dict[str, Any]:
+    """
+    Parameters of the search that the model would ignore, or that are not for the search to choose.
+
+    :param algo: the zoo's name of the algorithm
+    :param hyperparams: those that are not sampled, with ``reference`` in today's words
+    :param observation_space: what the model observes, None if that is not known
+    :return: their names in the trial, and the values they have
+    """
+    if algo in _N_STEP_ALGOS and isinstance(observation_space, spaces.Dict):
+        return {"n_steps": 1}
+    reference = hyperparams.get("reference", "alternating")
+    if algo != "camp_dqn" or (isinstance(reference, str) and reference in _SAMPLED_REFERENCES):
+        return {}
+    fixed = {"reference": reference}
+    if reference != "clean":  # a trained agent learns no values
+        fixed["one_minus_gamma"] = 1 - hyperparams.get("gamma", 0.99)
+        fixed["n_steps"] = hyperparams.get("n_steps", 1)
+        fixed["target_update_interval"] = hyperparams.get("target_update_interval", 10_000)
+    return fixed
+
+
+def of_earlier_trial(settings: Mapping[str, Any], trial: Mapping[str, Any]) -> dict[str, Any]:
+    """
+    Settings of CAMP-DQN that hold a trial of a study, where ``reference`` is today's word in one and ``replay`` and
+    ``clean_reference`` are those of earlier versions in the other.
+
+    :param settings: hyper-parameters of the yml, with those of the trial in their place
+    :param trial: parameters of the trial, as :func:`convert_camp_dqn_params` gives them
+    :return: the settings, in the words of one version
+    """
+    if "reference" in trial:
+        return {name: value for name, value in settings.items() if name not in ("replay", "clean_reference")}
+    if "replay" in trial and "reference" in settings:
+        settings = {name: value for name, value in settings.items() if name != "replay"}
+        # For another reference it meant nothing
+        if settings["reference"] in _SAMPLED_REFERENCES:
+            settings["reference"] = "alternating" if trial["replay"] == "split" else "shared"
+    return dict(settings)
 
 
 class Unsampled:
@@ -84,6 +129,9 @@ class Unsampled:
     def suggest_int(self, name: str, *args: Any, **kwargs: Any) -> int:
         return self._values[name] if name in self._values else self._trial.suggest_int(name, *args, **kwargs)
 
+    def suggest_categorical(self, name: str, choices: Any) -> Any:
+        return self._values[name] if name in self._values else self._trial.suggest_categorical(name, choices)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trial, name)
 
@@ -93,6 +141,9 @@ def sample_camp_dqn_params(
 ) -> dict[str, Any]:
     """
     Sampler for CAMP-DQN hyperparams: those of DQN, n-step returns, and CAMP's own.
+
+    ``reference`` is sampled from "alternating" and "shared"; a yml with a clean reference or a trained agent keeps it, see
+    :func:`not_sampled`.
 
     The trial holds ``camp_eta`` as "adaptive" or "fixed"; only in the second case it holds ``camp_eta_value`` as well. Its
     ``camp_lambda`` is a number, ``lambda_schedule`` says whether lambda is that number all the time or rises to it.
@@ -111,7 +162,7 @@ def sample_camp_dqn_params(
     if hyperparams["camp_eta"] == "fixed":
         hyperparams["camp_eta"] = trial.suggest_float("camp_eta_value", 0.1, 100, log=True)
     hyperparams["imitation"] = trial.suggest_categorical("imitation", ["soft", "hard"])
-    hyperparams["replay"] = trial.suggest_categorical("replay", ["shared", "split"])
+    hyperparams["reference"] = trial.suggest_categorical("reference", list(_SAMPLED_REFERENCES))
     return hyperparams
 
 
@@ -123,10 +174,14 @@ def convert_camp_dqn_params(sampled_params: dict[str, Any]) -> dict[str, Any]:
     """
     Turn the parameters of a trial into the hyper-parameters that the sampler returned for it.
 
+    A trial of an earlier version holds ``replay``, which :class:`~sb3_camp.camp_dqn.CAMPDQN` still reads.
+
     :param sampled_params: ``trial.params``
-    :return: arguments for the constructor of the model
+    :return: arguments for the constructor of the model; those that were not sampled are left out
     """
-    hyperparams = convert_gaussian_dqn_params(sampled_params)
+    hyperparams = convert_gaussian_dqn_params({"one_minus_gamma": 0.0, **sampled_params})
+    if "one_minus_gamma" not in sampled_params:
+        del hyperparams["gamma"]
     # A study of an earlier version holds constant lambdas only
     hyperparams["camp_lambda"] = _scheduled(hyperparams["camp_lambda"], hyperparams.pop("lambda_schedule", "constant"))
     if "camp_eta_value" in hyperparams:

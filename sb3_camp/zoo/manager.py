@@ -17,13 +17,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import optuna
-from gymnasium import spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.runs.scenario import WRAPPER_KEYS, noisy_wrappers, takes_sigma
 from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
-from sb3_camp.zoo.hyperparams_opt import N_STEP_ALGOS, Unsampled
+from sb3_camp.zoo.hyperparams_opt import Unsampled, not_sampled, of_earlier_trial
 
 if TYPE_CHECKING:
     from sb3_camp.evaluation import EvaluationEnv
@@ -65,18 +64,39 @@ def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
         if manager.trial_id == 0:  # which the zoo takes for none
             settings.update(manager.load_trial(manager.storage, manager.study_name, 0))
             settings.update(manager.custom_hyperparams or {})
+        if manager.algo == "camp_dqn":
+            _read_earlier_trial(manager, settings)
         if SIGMA in settings:
             settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
     return hyperparams, saved_hyperparams
 
 
+def _read_earlier_trial(manager: Any, settings: dict[str, Any]) -> None:
+    own = manager.custom_hyperparams or {}
+    if not own.keys() & {"reference", "replay", "clean_reference"}:
+        trial = manager.load_trial(manager.storage, manager.study_name, manager.trial_id)
+        todays = of_earlier_trial(settings, trial)
+        settings.clear()
+        settings.update(todays)
+
+
 def _preprocess_hyperparams(zoo_method: Callable[..., Any], manager: Any, hyperparams: dict[str, Any]) -> Any:
     manager.sb3_camp_wrappers = {key: hyperparams[key] for key in WRAPPER_KEYS if hyperparams.get(key)}
+    if manager.optimize_hyperparameters and manager.algo == "camp_dqn":
+        hyperparams = _in_todays_words(hyperparams)  # for the search samples them
     processed = zoo_method(hyperparams)
     manager.sb3_camp_objective = None
     if manager.optimize_hyperparameters:
         manager.specified_callbacks, manager.sb3_camp_objective = _without_certified(manager.specified_callbacks)
     return processed
+
+
+def _in_todays_words(hyperparams: dict[str, Any]) -> dict[str, Any]:
+    from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, OLD_NAMES, in_new_words
+
+    old = {name: hyperparams[name] for name in OLD_NAMES if name in hyperparams}
+    others = {name: value for name, value in hyperparams.items() if name not in OLD_NAMES}
+    return {**others, "reference": in_new_words(hyperparams.get("reference", BY_DEFAULT), old)}
 
 
 def _create_envs(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> VecEnv:
@@ -97,8 +117,8 @@ def _evaluation_env(manager: Any) -> "EvaluationEnv":
 
 def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial) -> float:
     zoo_objective = zoo_method.func  # type: ignore[attr-defined]
-    has_dict = isinstance(getattr(manager, "sb3_camp_observation_space", None), spaces.Dict)
-    seen: Any = Unsampled(trial, {"n_steps": 1}) if has_dict and manager.algo in N_STEP_ALGOS else trial
+    fixed = not_sampled(manager.algo, manager._hyperparams, getattr(manager, "sb3_camp_observation_space", None))
+    seen: Any = Unsampled(trial, fixed) if fixed else trial
     objective = getattr(manager, "sb3_camp_objective", None)
     if objective is None:
         return zoo_objective(manager, seen)

@@ -1,0 +1,131 @@
+"""The argument ``reference`` of CAMPDQN: what the primary network imitates, and how earlier versions wrote it."""
+
+import warnings
+from typing import Any, Literal, cast
+
+from sb3_camp.errors import InputError
+from sb3_camp.frozen_policy import TrainedAgent
+
+LearningKind = Literal["alternating", "shared", "clean"]
+ReferenceKind = Literal["alternating", "shared", "clean", "frozen"]
+
+LEARNING_KINDS: tuple[LearningKind, ...] = ("alternating", "shared", "clean")
+OLD_NAMES = ("replay", "clean_reference")
+_OF_REPLAY: dict[str, LearningKind] = {"split": "alternating", "shared": "shared"}
+
+
+class ByDefault(str):
+    """The default of an argument, to be told apart from the same text given by the user: the latter contradicts another."""
+
+    __slots__ = ()
+
+
+BY_DEFAULT: Any = ByDefault("alternating")
+
+
+def is_learning_kind(reference: Any) -> bool:
+    return isinstance(reference, str) and reference in LEARNING_KINDS
+
+
+def in_new_words(reference: Any, old: dict[str, Any], trained: ReferenceKind | None = None, stacklevel: int = 2) -> Any:
+    """
+    Read ``replay`` and ``clean_reference``, which said together with ``reference`` what this says alone now.
+
+    :param reference: As given to CAMPDQN; :class:`ByDefault` if it was not, None if it was written as earlier versions did
+    :param old: The old names and their values, None where one was not given
+    :param trained: What the model imitated so far, None for a new one
+    :param stacklevel: How far up the caller is whom the DeprecationWarning concerns
+    :return: the reference in today's words
+    :raises InputError: if a value is unknown, or contradicts another
+    """
+    old = {name: value for name, value in old.items() if value is not None}
+    if not old and reference is not None:
+        return reference
+    replay, clean = old.get("replay"), old.get("clean_reference")
+    if replay not in (None, *_OF_REPLAY):
+        raise InputError(f"replay must be one of {', '.join(_OF_REPLAY)}, not {replay!r}.")
+    if clean is not None and not isinstance(clean, bool):
+        raise InputError(f"clean_reference must be True or False, not {clean!r}.")
+
+    meant = reference
+    if isinstance(reference, ByDefault) or reference is None:
+        meant = _OF_REPLAY[replay or "split"]
+        if clean:
+            meant = "clean"
+        elif trained == "frozen":
+            meant = "frozen"  # neither of the old names concerned a trained agent
+    is_clean = is_learning_kind(meant) and meant == "clean"
+    if clean is not None and clean != is_clean:
+        _contradict(reference, f"clean_reference={clean}")
+    if replay is not None and is_learning_kind(meant) and not is_clean and meant != _OF_REPLAY[replay]:
+        _contradict(reference, f"replay={replay!r}")
+
+    words = {**({"reference": None} if reference is None else {}), **old}
+    spelled = ", ".join(f"{name}={value!r}" for name, value in words.items())
+    new = "reference=<the trained agent> alone"
+    if is_learning_kind(meant) or trained == "frozen":
+        new = f"reference={meant!r}"
+    warnings.warn(f"CAMPDQN: {spelled} is now written {new}.", DeprecationWarning, stacklevel=stacklevel + 1)
+    return meant
+
+
+def _contradict(reference: Any, old: str) -> None:
+    shown = repr(reference) if isinstance(reference, str) else "a trained agent"
+    raise InputError(
+        f"reference={shown} contradicts {old}, which earlier versions read: give reference alone, one of "
+        f"{', '.join(LEARNING_KINDS)} or a trained agent (in the zoo: -params \"reference:'shared'\")."
+    )
+
+
+def settle(members: dict[str, Any]) -> tuple[ReferenceKind, TrainedAgent | None]:
+    """
+    What a model imitates that is being built or loaded.
+
+    :param members: The attributes of the model: ``reference``, what is asked for, :class:`ByDefault` if nothing is;
+        ``reference_kind``, what it imitated so far, None for a new model or one of a file of an earlier version; the old names
+        from such a file or from the loader, which are removed
+    :return: what it is; the trained agent that a new model shall imitate, None without
+    :raises InputError: if what is asked for contradicts itself or the file
+    """
+    reference, trained = members["reference"], members["reference_kind"]
+    old = {name: members.pop(name) for name in OLD_NAMES if name in members}
+    if old and trained is None:
+        if members["frozen_reference"] is not None:
+            trained = "frozen"
+        elif members["clean_observation_space"] is not None:
+            trained = "clean"
+        else:
+            trained = _OF_REPLAY.get(old.get("replay", ""), "alternating")
+        if not isinstance(reference, ByDefault):
+            old = {}  # they are those of the file
+    if old:
+        reference = in_new_words(reference, old, trained, stacklevel=4)
+    elif isinstance(reference, ByDefault):
+        reference = trained or str(reference)
+    if trained is not None:
+        return _kept(reference, trained), None
+    return (reference, None) if is_learning_kind(reference) else ("frozen", reference)
+
+
+def _kept(asked: Any, trained: ReferenceKind) -> ReferenceKind:
+    """What a loaded model imitates from now on: which steps the networks learn from may change, while both see the same."""
+    if trained == "frozen":
+        if is_learning_kind(asked):
+            raise InputError(
+                f"reference={asked!r}: this model imitates a trained agent, which cannot be changed: leave reference out "
+                "(in the zoo: -params \"reference:'frozen'\")."
+            )
+        if asked != "frozen":
+            warnings.warn(f"The model keeps the reference it was trained with, {asked} is not read.", stacklevel=5)
+        return "frozen"
+    if not is_learning_kind(asked):
+        raise InputError(
+            "reference: a trained agent cannot be given to a CAMPDQN that has a reference of its own: start a new model, "
+            "which may have this one as its reference."
+        )
+    if (asked == "clean") != (trained == "clean"):
+        raise InputError(
+            f"reference={asked!r}: this model was trained with reference={trained!r}, which cannot be changed "
+            f"(in the zoo: -params \"reference:'{trained}'\")."
+        )
+    return cast(ReferenceKind, asked)

@@ -1,0 +1,262 @@
+"""
+What the primary network of CAMP imitates: a network that learns alongside, or a trained agent.
+
+==============  ==================  ==================  ==========================  =================
+reference       who acts            who learns from     what the reference sees     bootstraps from
+==============  ==================  ==================  ==========================  =================
+alternating     both, in turn       own steps each      the primary's observations  its own maximum
+shared          both, in turn       all steps           the primary's observations  its own maximum
+clean           the primary         all steps           what is under the noise     the primary's action
+frozen          the primary         (only the primary)  the primary's observations  (does not learn)
+==============  ==================  ==================  ==========================  =================
+"""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.dqn.policies import DQNPolicy
+from torch.nn import functional as F
+
+from sb3_camp.action_scores import action_scores
+from sb3_camp.camp_dqn.clean_observations import CleanObservations
+from sb3_camp.camp_dqn.reference_option import ReferenceKind
+from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling, CleanReplayBufferSamples
+from sb3_camp.errors import InputError
+from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
+from sb3_camp.space_signature import space_signature
+
+# Enough to make the cost of a call small, few enough for batches of images to fit into memory
+_STEPS_SAMPLED_AT_ONCE = 16
+
+
+class Reference:
+    """
+    What the primary imitates.
+
+    :param policy: Its policy
+    """
+
+    kind: ClassVar[ReferenceKind]
+    learns: ClassVar[bool] = True
+    #: Whether it acts in every other step
+    acts: ClassVar[bool] = False
+    #: Whose transitions each update samples: those that the reference learns from, if it does; those of the primary
+    learns_from: ClassVar[tuple[Actor | None, ...]]
+
+    def __init__(self, policy: BasePolicy) -> None:
+        self.policy = policy
+
+    def observations(self, batch: ReplayBufferSamples) -> PyTorchObs:
+        """What the reference sees of a batch."""
+        return batch.observations
+
+    def scores(self, batch: ReplayBufferSamples) -> th.Tensor:
+        """
+        :return: its action scores, by which it is imitated, without gradient, shape (batch, n_actions)
+        """
+        with th.no_grad():
+            return action_scores(self.policy)(self.observations(batch))
+
+    def batches(
+        self, buffer: AlternatingSampling, gradient_steps: int, batch_size: int, env: VecNormalize | None = None
+    ) -> Iterator[tuple[ReplayBufferSamples | None, ReplayBufferSamples]]:
+        """
+        :param buffer: Where to sample
+        :param gradient_steps: Number of updates
+        :param batch_size: Number of transitions in each batch
+        :param env: to normalize observations and rewards
+        :return: for each update the batch of the reference, None if it does not learn, and that of the primary
+        """
+        for done in range(0, gradient_steps, _STEPS_SAMPLED_AT_ONCE):
+            n_steps = min(_STEPS_SAMPLED_AT_ONCE, gradient_steps - done)
+            batches = buffer.sample_batches(batch_size, self.learns_from * n_steps, env)
+            for batch in batches:
+                yield (batch, next(batches)) if self.learns else (None, batch)
+
+    def update_target(self, tau: float) -> None:
+        """
+        :param tau: share of the network's weights in the new weights of its target network, if it has one
+        """
+
+    # What it follows of the environment
+
+    def prepare(self, env: VecEnv) -> bool:
+        """
+        Called before a training in this environment.
+
+        :return: whether the environment must be reset first
+        """
+        return False
+
+    def begin(self) -> None:
+        """Called when the environment was reset."""
+
+    def complete(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
+        """
+        Called before a step is stored, to complete its infos.
+
+        :param infos: of one step of each env
+        :param dones: Whether the episode ended, shape (n_envs,)
+        """
+
+
+class FrozenReference(Reference):
+    """A trained agent (the paper's Atari mode): it is frozen, only the primary acts and learns."""
+
+    kind = "frozen"
+    learns = False
+    learns_from = (None,)
+
+    def start(self, primary: DQNPolicy) -> bool:
+        """
+        Let the primary start as the reference, if that is a DQN.
+
+        :return: whether it does; a reference of another kind has nothing to start from, which is no failure
+        """
+        if not isinstance(self.policy, DQNPolicy):
+            return True
+        weights = self.policy.q_net.state_dict()
+        own = primary.q_net.state_dict()
+        # A noisy network has the scales of its noise besides: its greedy policy is that of the mean weights alone
+        if not own.keys() <= weights.keys() or any(weights[key].shape != own[key].shape for key in own):
+            return False
+        primary.q_net.load_state_dict({key: weights[key] for key in own})
+        return True
+
+
+class LearningReference(Reference):
+    """
+    A network that learns the values of actions by temporal differences, with a target network and an optimizer of its own.
+
+    :param policy: Its policy, of the class of the primary's
+    """
+
+    policy: DQNPolicy
+
+    def __init__(self, policy: DQNPolicy) -> None:
+        super().__init__(policy)
+        self._batch_norm_stats = get_parameters_by_name(policy.q_net, ["running_"])
+        self._batch_norm_stats_target = get_parameters_by_name(policy.q_net_target, ["running_"])
+
+    def update_target(self, tau: float) -> None:
+        polyak_update(self.policy.q_net.parameters(), self.policy.q_net_target.parameters(), tau)
+        polyak_update(self._batch_norm_stats, self._batch_norm_stats_target, 1.0)
+
+    def td_loss(self, batch: ReplayBufferSamples, primary: DQNPolicy, gamma: float) -> th.Tensor:
+        """
+        Huber loss of the temporal differences (paper, Eq. MSBE_dqn, with SB3's loss).
+
+        :param batch: n-step transitions
+        :param primary: Policy of the primary network, for references that evaluate it
+        :param gamma: Discount factor, for buffers whose batches have no ``discounts``
+        :return: Mean over the batch, scalar
+        """
+        with th.no_grad():
+            discounts = batch.discounts if batch.discounts is not None else gamma
+            targets = batch.rewards + (1 - batch.dones) * discounts * self._next_values(batch, primary)
+        q_values = self.policy.q_net(self.observations(batch)).gather(1, batch.actions.long())
+        return F.smooth_l1_loss(q_values, targets)
+
+    def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
+        """What the target network expects from the next observation on, shape (batch, 1)."""
+        return self.policy.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
+
+
+class AlternatingReference(LearningReference):
+    """The paper's Algorithm 1: both networks act in turn, and each learns from the steps where it acted."""
+
+    kind = "alternating"
+    acts = True
+    learns_from = (Actor.REFERENCE, Actor.PRIMARY)
+
+
+class SharedReference(LearningReference):
+    """Both networks act in turn, and both learn from all steps."""
+
+    kind = "shared"
+    acts = True
+    learns_from = (None, None)
+
+
+class CleanReference(LearningReference):
+    """
+    A reference that sees the observations without noise, and learns the values of the primary, which acts alone.
+
+    :param policy: Its policy
+    :param space: Space of the clean observations
+    :param clean_observations: Follows those of the envs that the model is trained in; None if there are none yet
+    """
+
+    kind = "clean"
+    learns_from = (None, None)
+
+    def __init__(self, policy: DQNPolicy, space: spaces.Box, clean_observations: CleanObservations | None = None) -> None:
+        super().__init__(policy)
+        self._space = space
+        self._clean_observations = clean_observations
+
+    def observations(self, batch: ReplayBufferSamples) -> PyTorchObs:
+        return cast(CleanReplayBufferSamples, batch).clean_observations
+
+    def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
+        # A maximum over actions at the clean observation would be the value of a policy that sees it. The actions are those
+        # of the primary as it acts, without dropout or batch statistics
+        primary.set_training_mode(False)
+        next_actions = primary.q_net(batch.next_observations).argmax(dim=1, keepdim=True)
+        primary.set_training_mode(True)
+        clean_batch = cast(CleanReplayBufferSamples, batch)
+        return self.policy.q_net_target(clean_batch.clean_next_observations).gather(1, next_actions)
+
+    def prepare(self, env: VecEnv) -> bool:
+        """
+        :raises InputError: if the envs do not report what is under their noise, or if that is of another kind
+        """
+        if self._clean_observations is not None and self._clean_observations.env is env:
+            return False
+        clean_observations = CleanObservations(env)
+        own, new = self._space, clean_observations.space
+        if space_signature(own) != space_signature(new):
+            raise InputError(
+                f"reference='clean': under the noise of this environment are observations of shape {new.shape} ({new.dtype}), "
+                f"the reference sees {own.shape} ({own.dtype}): put the noise where it was when the model was trained."
+            )
+        self._clean_observations = clean_observations
+        return True  # what is under the noise of the observations at hand has not been reported
+
+    def begin(self) -> None:
+        assert self._clean_observations is not None
+        self._clean_observations.begin()
+
+    def complete(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
+        assert self._clean_observations is not None
+        self._clean_observations.complete(infos, dones)
+
+
+def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRecipe, FrozenReference]:
+    """
+    :param agent: A trained agent, see :func:`~sb3_camp.frozen_policy.frozen_agent`
+    :param primary: The policy that shall imitate it
+    :return: how to build it again, and the reference
+    :raises InputError: if it cannot be read, cannot act on these spaces, or if its actions depend on more than an observation
+    """
+    recipe, policy = frozen_agent(agent, primary.device)
+    # Bounds may differ (noise makes a bounded space unbounded); shapes, dtypes and actions may not
+    if space_signature(policy.observation_space) != space_signature(primary.observation_space):
+        raise InputError(
+            f"reference: it observes {policy.observation_space}, this environment gives {primary.observation_space}: "
+            "shapes and dtypes must be the same."
+        )
+    if policy.action_space != primary.action_space:
+        raise InputError(f"reference: its actions are {policy.action_space}, this environment has {primary.action_space}.")
+    try:
+        action_scores(policy)
+    except InputError as error:
+        raise InputError(f"reference: it cannot be imitated. {error}") from error
+    return recipe, FrozenReference(policy)
