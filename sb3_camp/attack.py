@@ -35,13 +35,13 @@ from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
 from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.resume import begin
-from sb3_camp.evaluation.zoo_arguments import Agent, find_agent, parse, versions
+from sb3_camp.evaluation.zoo_arguments import parse, versions
 from sb3_camp.files import only_writer
-from sb3_camp.runs.layers import Shows
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.wrappers.adversarial_observation import check_steps
 
@@ -101,8 +101,8 @@ class _Attack:
 def _attack(args: argparse.Namespace) -> None:
     check_numbers(args)
     agent = find_agent(args)
-    environment, noise = _noisy_or_not(agent, args.sigma)
-    model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device)
+    environment, noise = _noisy_or_not(agent, args.sigma, args.noise_on)
+    model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device, environment.spaces)
     action_scores(model.policy)
     frames = attacked_frames(environment, model, agent.model_path, args.key)
     n_envs = min(args.n_envs, args.n_episodes)
@@ -151,21 +151,10 @@ def _attack(args: argparse.Namespace) -> None:
     _compare(file, [agent.model_path.parent / "certification", folder])
 
 
-def _noisy_or_not(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+def _noisy_or_not(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
     """The environment of the agent, and the noise that it is to act on: sigma 0 is none."""
-    environment, run = agent.environment, agent.run
-    noise = environment.smoothing_noise()
-    if noise is None and sigma:
-        environment = environment.with_noise(sigma)
-        noise = environment.smoothing_noise()
-        if noise is None:
-            raise InputError(f"{environment.env_id} takes a sigma, but adds no noise that is known to the adversary")
-    if run is not None and run.scenario().normalizes() is Shows.STATISTICS:
-        raise InputError(
-            f"{run.config_file}: normalize normalises the observations by statistics of the training, which are not "
-            "loaded: only policies without it can be attacked"
-        )
-    noise = noise or SmoothingNoise(0.0)
+    environment = agent.smoothed(sigma, noise_on)
+    noise = environment.smoothing_noise() or SmoothingNoise(0.0)
     return environment, noise if sigma is None else noise._replace(sigma=sigma)
 
 

@@ -12,7 +12,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from tqdm import tqdm
 import sb3_camp.zoo
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, n_seeds, plan_chunks
@@ -44,7 +45,7 @@ from sb3_camp.evaluation.native import NotNative, has_known_native, opened_nativ
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
-from sb3_camp.evaluation.zoo_arguments import Agent, add_zoo_arguments, find_agent, parse, versions
+from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments, parse, versions
 from sb3_camp.runs.noise_placement import SmoothingNoise
 
 # Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
@@ -143,8 +144,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
     agent = find_agent(args, "subproc" if args.vec_env == "subproc" else "dummy")
     model_path = agent.model_path
-    environment, noise = _smoothed(agent, args.sigma)
-    model = load_checkpoint(model_path, ALGOS[args.algo], args.device)
+    environment, noise = _smoothed(agent, args.sigma, args.noise_on)
+    model = load_checkpoint(model_path, ALGOS[args.algo], args.device, environment.spaces)
     if args.num_threads is None and not _observes_images(model.observation_space):
         th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
     native = _plays_native(environment, args.vec_env)
@@ -175,6 +176,9 @@ def _evaluate(args: argparse.Namespace) -> None:
     actions = "stochastic" if args.stochastic else "deterministic"
     kind = "native " if native else ""
     print(f"Evaluating {model_path} with sigma {noise.sigma:g}, {actions} actions, in {n_envs} {kind}envs")
+    if agent.statistics is not None and agent.normalization is not None:
+        side = "on normalized" if environment.noise_is_on_normalized() else "on raw"
+        print(f"Observations are normalised by {agent.statistics}, frozen; the noise is {side} observations")
     if noise.clean_keys:
         print(f"Without noise, so a certificate will assume that no adversary touches it: {', '.join(noise.clean_keys)}")
     hide_progress = not (args.progress or sys.stderr.isatty())
@@ -254,27 +258,18 @@ def _report_q_gap(statistics: dict[str, Any]) -> None:
     )
 
 
-def _smoothed(agent: Agent, sigma: float | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+def _smoothed(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
     """The environment of the agent with one smoothing noise, and that noise."""
-    environment, run = agent.environment, agent.run
+    environment = agent.smoothed(sigma, noise_on)
     noise = environment.smoothing_noise()
-    if noise is None or (noise.sigma == 0 and sigma is not None):
-        if sigma is None:
-            raise InputError(
-                f"{environment.env_id} has no smoothing noise on its observations, so there is nothing to certify: "
-                "give --sigma"
-            )
-        environment = environment.with_noise(sigma)
-        noise = environment.smoothing_noise()
+    if noise is None and sigma is None:
+        raise InputError(
+            f"{environment.env_id} has no smoothing noise on its observations, so there is nothing to certify: give --sigma"
+        )
     if noise is None or noise.sigma == 0:
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
     if sigma is not None and sigma != noise.sigma:
         raise InputError(f"--sigma {sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out")
-    if run is not None:
-        # What a live environment does not show: a normalizer that the zoo puts around it
-        played = {**run.config, "env_wrapper": environment.wrappers.get("env_wrapper")}
-        run = replace(run, config=played, args={**run.args, "env_kwargs": environment.env_kwargs})
-        run.smoothing_noise(unknown_were_checked=True)
     return environment, noise
 
 

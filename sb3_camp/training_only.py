@@ -22,6 +22,7 @@ TRAINING_ONLY: dict[str, Any] = {
     "ep_info_buffer": None,
     "ep_success_buffer": None,
     "_last_obs": None,
+    "_last_dones": None,
     "_last_original_obs": None,
     "_last_episode_starts": None,
     "_last_lstm_states": None,

@@ -2,10 +2,8 @@
 
 import contextlib
 import hashlib
-import json
 import reprlib
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +14,27 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.preprocessing import is_image_space_channels_first
-from stable_baselines3.common.save_util import json_to_data
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.old_checkpoints import Spaces, substitutes, unreadable_members
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
 
 
-def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto") -> BaseAlgorithm:
+def load_checkpoint(
+    path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto", env_spaces: Spaces | None = None
+) -> BaseAlgorithm:
     """
     Load a checkpoint for acting only: what only training needs is neither unpickled nor allocated.
 
     :param path: The ``.zip`` file that the algorithm's ``save`` wrote
     :param algorithm: Class of the algorithm
     :param device: Device to put the policy on
+    :param env_spaces: Returns observation and action space of the environment, for a checkpoint that other versions pickled:
+        they take the place of spaces that cannot be unpickled here, defaults of the algorithm that of other members; what was
+        replaced is printed
     :return: The model in evaluation mode; continuing its training would not work
     :raises InputError: if it cannot be loaded; names the member of the file that cannot be read
     """
@@ -40,11 +43,18 @@ def load_checkpoint(path: Path, algorithm: type[BaseAlgorithm], device: th.devic
         kwargs.update(buffer_size=1, optimize_memory_usage=False, n_steps=1)
     elif issubclass(algorithm, OnPolicyAlgorithm):
         kwargs.update(n_steps=1)
+    custom_objects = dict(TRAINING_ONLY)
+    unreadable = {} if env_spaces is None else unreadable_members(path)
+    if unreadable:
+        assert env_spaces is not None
+        replaced = substitutes(path, unreadable, algorithm, env_spaces)
+        custom_objects.update(replaced)
+        print(f"{path}: pickled by other versions, replaced: " + ", ".join(f"{name} by {replaced[name]}" for name in replaced))
     try:
         with warnings.catch_warnings():
             # SB3 only warns, and fails later at something that does not tell what was missing
             warnings.filterwarnings("error", message="Could not deserialize")
-            model = algorithm.load(path, device=device, custom_objects=dict(TRAINING_ONLY), **kwargs)
+            model = algorithm.load(path, device=device, custom_objects=custom_objects, **kwargs)
     except Exception as error:  # of every kind, for pickled data may raise anything
         raise InputError(f"{path}: {_why_not_loaded(path, algorithm, error)}") from error
     model.policy.set_training_mode(False)
@@ -79,8 +89,8 @@ def sha256(path: Path) -> str:
 
 
 def _why_not_loaded(path: Path, algorithm: type[BaseAlgorithm], error: Exception) -> str:
-    member = _unreadable_member(path)
-    if member:
+    member = next(iter(unreadable_members(path)), None)
+    if member is not None:
         return (
             f"not a checkpoint of {algorithm.__name__} that can be loaded: its member {member!r} cannot be read by this Python"
         )
@@ -90,24 +100,6 @@ def _why_not_loaded(path: Path, algorithm: type[BaseAlgorithm], error: Exception
         if ALGOS.get(run.algo) is not algorithm:
             return f"{text}, and {run.path} is a run of {run.algo}: check --algo"
     return f"{text}: check --algo ({reprlib.repr(' '.join(str(error).split()))})"
-
-
-def _unreadable_member(path: Path) -> str | None:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = json.loads(archive.read("data"))
-    except (OSError, KeyError, ValueError, zipfile.BadZipFile):
-        return None
-    for name, content in members.items():
-        if name in TRAINING_ONLY:
-            continue
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                json_to_data(json.dumps({name: content}))
-        except Exception:
-            return name
-    return None
 
 
 def _channels_first(space: spaces.Space) -> spaces.Space:

@@ -99,6 +99,14 @@ class EvaluationEnv(Scenario):
             assert isinstance(base, DummyVecEnv)
             return [*map(layer_of, reversed(list(wrapper_chain(base.envs[0])))), *_vec_layers(env)]
 
+    def spaces(self) -> tuple[gym.Space, gym.Space]:
+        """
+        :return: observation and action space that the policy sees, of a single env
+        :raises InputError: if it cannot be built
+        """
+        with replace(self, vec_env="dummy").opened(1) as env:
+            return env.observation_space, env.action_space
+
     def smoothing_noise(self) -> SmoothingNoise | None:
         """
         Find the noise in a live environment.

@@ -14,10 +14,6 @@ import numpy as np
 
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes
-from sb3_camp.wrappers.frozen_normalization import FrozenNormalizeObservation
-
-NORMALIZATION = f"{FrozenNormalizeObservation.__module__}.{FrozenNormalizeObservation.__name__}"
-"""The wrapper, as an entry of ``env_wrapper`` names it."""
 
 
 class _Inert:

@@ -5,29 +5,14 @@ import importlib
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch as th
 from huggingface_sb3 import EnvironmentName
-from rl_zoo3.utils import ALGOS, StoreDict, get_model_path
+from rl_zoo3.utils import ALGOS, StoreDict
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import WRAPPER_KEYS
 from sb3_camp.version import __version__
-
-
-class Agent(NamedTuple):
-    """
-    :param model_path: File of the model
-    :param environment: The environment that it was trained in, as it was configured
-    :param run: The run folder of the zoo that the file lies in, None for a file from elsewhere
-    """
-
-    model_path: Path
-    environment: EvaluationEnv
-    run: RunFolder | None
 
 
 def add_zoo_arguments(
@@ -79,6 +64,25 @@ def add_zoo_arguments(
         nargs="+",
         action=StoreDict,
     )
+    parser.add_argument(
+        "--vecnormalize",
+        help="the file of VecNormalize by which the observations of the policy are normalised (default: the one that SB3 or "
+        "the zoo left beside the model; none: without)",
+        metavar="PATH",
+        type=Path,
+    )
+    parser.add_argument(
+        "--noise-on",
+        help="for normalised observations: noise on the raw ones, in their units (the default), or on the normalised ones, in "
+        "standard deviations",
+        choices=["raw", "normalized"],
+    )
+    parser.add_argument(
+        "--play-in",
+        help="play in this environment, a successor of the one in which the agent was trained",
+        metavar="ENV",
+        type=str,
+    )
     parser.add_argument("--gym-packages", help="packages that register environments", type=str, nargs="+", default=[])
     parser.add_argument("-o", "--output", help=output_help, type=Path)
     parser.add_argument("--resume", help="continue where the same command was interrupted", action="store_true")
@@ -118,31 +122,6 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
     return args
 
 
-def find_agent(args: argparse.Namespace, vec_env: str = "dummy") -> Agent:
-    """
-    :param args: What :func:`parse` returned
-    :param vec_env: Kind of VecEnv, see :class:`EvaluationEnv`
-    :return: the model that they name and its environment
-    :raises InputError: if there is no such model, or its run folder does not fit
-    """
-    model_path = _model_path(args)
-    run = None
-    if args.model is None or RunFolder.is_run_folder(model_path.parent):
-        run = RunFolder.read(model_path.parent)
-        if run.env_id != args.env.gym_id:
-            raise InputError(f"{run.path} is a run on {run.env_id}, not on {args.env.gym_id}: check --env")
-        if args.hyperparams:
-            raise InputError(f"--hyperparams is for --model PATH, the wrappers of this run are in {run.config_file}")
-    settings = run.config if run is not None else args.hyperparams or {}
-    environment = EvaluationEnv(
-        env_id=args.env.gym_id,
-        env_kwargs=_env_kwargs(args, run),
-        wrappers={key: settings[key] for key in WRAPPER_KEYS if settings.get(key)},
-        vec_env=vec_env,
-    )
-    return Agent(model_path, environment, run)
-
-
 def versions() -> dict[str, str]:
     """
     :return: versions of this package and of those that decide what an episode looks like
@@ -168,34 +147,3 @@ def _import(package: str, option: str) -> None:
         importlib.import_module(package)
     except ImportError as error:
         raise InputError(f"{option}: cannot import {package}: {error}") from error
-
-
-def _model_path(args: argparse.Namespace) -> Path:
-    if args.model is not None:
-        for path in (args.model, args.model.with_name(f"{args.model.name}.zip")):
-            if path.is_file():
-                return path
-        raise InputError(f"--model: no file {args.model}")
-    try:
-        _, path, _ = get_model_path(
-            args.exp_id,
-            args.folder,
-            args.algo,
-            args.env,
-            args.load_best,
-            args.load_checkpoint,
-            args.load_last_checkpoint,
-        )
-    except (AssertionError, ValueError) as error:
-        raise InputError(f"{error}: check --folder, --algo, --env and --exp-id, or give --model PATH") from error
-    return Path(path)
-
-
-def _env_kwargs(args: argparse.Namespace, run: RunFolder | None) -> dict[str, Any]:
-    """As in the zoo's ``enjoy``: those of the training's command line replace the config's, and ours are added."""
-    env_kwargs: dict[str, Any] = {}
-    if run is not None:
-        env_kwargs.update(run.config.get("env_kwargs") or {})
-        if run.args.get("env_kwargs") is not None:
-            env_kwargs = dict(run.args["env_kwargs"])
-    return {**env_kwargs, **(args.env_kwargs or {})}

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from sb3_camp.wrappers.frozen_normalization import FrozenNormalizeObservation
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 NOISE_WRAPPER = NoisyObservationWrapper.__name__
+NORMALIZATION_WRAPPER = FrozenNormalizeObservation.__name__
 
 
 class Shows(Enum):
@@ -72,7 +74,7 @@ _KNOWN: dict[str, dict[Shows, str]] = {
         Shows.STACK: "HistoryWrapper HistoryWrapperObsDict",
         Shows.FUNCTION: "FrameSkip MaskVelocityWrapper TimeFeatureWrapper",
     },
-    "sb3_camp": {Shows.SAME: "EpisodeRecorder EpisodeSeeder"},
+    "sb3_camp": {Shows.SAME: "EpisodeRecorder EpisodeSeeder", Shows.FUNCTION: NORMALIZATION_WRAPPER},
 }
 _SHOWS = {
     (package, name): shows for package, kinds in _KNOWN.items() for shows, names in kinds.items() for name in names.split()
@@ -86,6 +88,14 @@ def is_smoothing_noise(name: str) -> bool:
     :return: whether it is the smoothing noise of this package
     """
     return name.startswith("sb3_camp.") and name.split(".")[-1] == NOISE_WRAPPER
+
+
+def is_frozen_normalization(name: str) -> bool:
+    """
+    :param name: full name of a wrapper
+    :return: whether it is the frozen normaliser of this package
+    """
+    return name.startswith("sb3_camp.") and name.split(".")[-1] == NORMALIZATION_WRAPPER
 
 
 def layer_of(wrapper: Any) -> Layer:

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from sb3_camp.errors import InputError
-from sb3_camp.runs.layers import NOISE_WRAPPER, Layer, Shows, is_smoothing_noise, layer_of_entry
+from sb3_camp.runs.layers import (
+    NOISE_WRAPPER,
+    NORMALIZATION_WRAPPER,
+    Layer,
+    Shows,
+    is_frozen_normalization,
+    is_smoothing_noise,
+    layer_of_entry,
+)
 from sb3_camp.runs.noise_placement import SmoothingNoise, smoothing_noise
 from sb3_camp.runs.zoo_yaml import keywords
 from sb3_camp.tasks import default_sigma
@@ -19,6 +27,7 @@ SCENARIO_KEYS = ("env_id", "env_kwargs", "env_wrappers", "sigma", "clean_keys")
 """What identifies the scenario of episodes, by the names that evaluations, certificates and attacks give it."""
 
 _NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
+_NORMALIZATION = f"sb3_camp.wrappers.{NORMALIZATION_WRAPPER}"
 _ScenarioT = TypeVar("_ScenarioT", bound="Scenario")
 
 
@@ -41,8 +50,7 @@ def wrapper_entries(settings: Mapping[str, Any], where: str = "") -> list[tuple[
     """
     wrappers = []
     for key in ("env_wrapper", "vec_env_wrapper"):
-        entries = settings.get(key)
-        for entry in entries if isinstance(entries, list) else [] if entries is None else [entries]:
+        for entry in _as_list(settings.get(key)):
             ((name, kwargs),) = entry.items() if isinstance(entry, dict) and len(entry) == 1 else [(entry, {})]
             if not isinstance(name, str):
                 text = reprlib.repr(entry)
@@ -103,7 +111,8 @@ class Scenario:
 
     def normalizes(self) -> Shows | None:
         """
-        :return: what the zoo's ``normalize`` shows of the observations, None without it
+        :return: what the zoo's ``normalize`` shows of the observations while it evaluates and plays, when its statistics are
+            frozen; None without it
         """
         normalize = self.wrappers.get("normalize")
         if normalize is None or normalize is False:
@@ -111,7 +120,7 @@ class Scenario:
         if isinstance(normalize, str):
             normalize = keywords(normalize)
         keeps_observations = isinstance(normalize, Mapping) and normalize.get("norm_obs") is False
-        return Shows.SAME if keeps_observations else Shows.STATISTICS
+        return Shows.SAME if keeps_observations else Shows.FUNCTION
 
     def configured_noise(self, where: str = "", *, unknown_were_checked: bool = False) -> SmoothingNoise | None:
         """
@@ -132,9 +141,38 @@ class Scenario:
         """
         if takes_sigma(self.env_id):
             return replace(self, env_kwargs={**self.env_kwargs, "sigma": sigma})
-        return replace(
-            self, wrappers={**self.wrappers, "env_wrapper": noisy_wrappers(self.wrappers.get("env_wrapper"), sigma)}
-        )
+        env_wrapper = noisy_wrappers(self.wrappers.get("env_wrapper"), sigma)
+        return replace(self, wrappers={**self.wrappers, "env_wrapper": env_wrapper})
+
+    def with_outermost_noise(self: _ScenarioT, sigma: float) -> _ScenarioT:
+        """
+        :param sigma: Standard deviation of the noise
+        :return: The same with a smoothing noise outside of all of ``env_wrapper`` and inside of the frame stack
+        """
+        env_wrapper = [*_as_list(self.wrappers.get("env_wrapper")), {_NOISE: {"sigma": sigma}}]
+        return replace(self, wrappers={**self.wrappers, "env_wrapper": env_wrapper})
+
+    def with_normalization(self: _ScenarioT, arguments: Mapping[str, Any]) -> _ScenarioT:
+        """
+        :param arguments: of :class:`sb3_camp.wrappers.FrozenNormalizeObservation`
+        :return: The same with this normaliser, outside of ``env_wrapper`` (and of the noise that is there) and inside of the
+            frame stack, where the zoo has its VecNormalize. It takes the place of ``normalize``
+        :raises InputError: if ``vec_env_wrapper``, which then is outside of it instead of inside, changes observations
+        """
+        wrappers = {key: value for key, value in self.wrappers.items() if key != "normalize"}
+        for name, kwargs in wrapper_entries({"vec_env_wrapper": wrappers.get("vec_env_wrapper")}):
+            if layer_of_entry(name, kwargs, 0.0).shows is not Shows.SAME:
+                raise InputError(f"vec_env_wrapper: {name} between the environment and VecNormalize is not supported")
+        entries = _as_list(wrappers.get("env_wrapper"))
+        return replace(self, wrappers={**wrappers, "env_wrapper": [*entries, {_NORMALIZATION: dict(arguments)}]})
+
+    def noise_is_on_normalized(self) -> bool:
+        """
+        :return: whether the noise is outside of a frozen normaliser, so that sigma and radius are in standard deviations
+        """
+        names = [name for name, _ in wrapper_entries({"env_wrapper": self.wrappers.get("env_wrapper")})]
+        normalized = next((i for i, name in enumerate(names) if is_frozen_normalization(name)), len(names))
+        return any(is_smoothing_noise(name) for name in names[normalized:])
 
     def without_sigma(self: _ScenarioT) -> _ScenarioT:
         """
@@ -155,13 +193,17 @@ def noisy_wrappers(env_wrapper: Any, sigma: float) -> list[Any]:
     :param sigma: standard deviation of the noise
     :return: the same with this noise: that which is there, or a new one outside of the others
     """
-    entries = env_wrapper if isinstance(env_wrapper, list) else [] if env_wrapper is None else [env_wrapper]
+    entries = _as_list(env_wrapper)
     named = wrapper_entries({"env_wrapper": env_wrapper})
     noisy = [
         {name: {**(kwargs or {}), "sigma": sigma}} if is_smoothing_noise(name) else entry
         for entry, (name, kwargs) in zip(entries, named, strict=True)
     ]
     return noisy if any(is_smoothing_noise(name) for name, _ in named) else [*noisy, {_NOISE: {"sigma": sigma}}]
+
+
+def _as_list(entries: Any) -> list[Any]:
+    return entries if isinstance(entries, list) else [] if entries is None else [entries]
 
 
 def _without_sigma(name: str, kwargs: Any) -> dict[str, Any]:
