@@ -102,7 +102,7 @@ def _certify(args: argparse.Namespace) -> None:
     )
     certificate = replace(certificate, clean_keys=clean_keys)
     if run is not None:
-        certificate = replace(certificate, env_id=run.env_id, algo=run.algo)
+        certificate = replace(certificate, env_id=certificate.env_id or run.env_id, algo=run.algo)
     files = write_certificate(certificate, folder)
     for warning in _warnings(logs, run, min_return_given=args.min_return is not None):
         print(f"certify: warning: {warning}", file=sys.stderr)
@@ -138,8 +138,10 @@ def _find_run(logs: list[EpisodeLog]) -> RunFolder | None:
     for log, run in zip(logs, runs, strict=True):
         if (run and run.path) != (runs[0] and runs[0].path):
             raise InputError(f"{log.path}: not in the same run folder as {logs[0].path}")
-        for name in ("env_id", "algo") if run is not None else ():
-            logged, configured = getattr(log, name), getattr(run, name)
+        if run is None:
+            continue
+        logged_in = log.trained_env_id or log.env_id
+        for name, logged, configured in (("env_id", logged_in, run.env_id), ("algo", log.algo, run.algo)):
             if logged is not None and logged != configured:
                 raise InputError(f"{log.path}: its {name} is {logged}, but it lies in the folder of a run of {configured}")
     return runs[0]
@@ -196,7 +198,7 @@ def _find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None
 
 def _find_min_return(logs: list[EpisodeLog], run: RunFolder | None, given: float | None) -> float:
     """The lowest possible return: as given, or what is known of the task, or 0."""
-    env_id = (run.env_id if run else logs[0].env_id) or ""
+    env_id = _played_in(logs[0], run)
     env_kwargs = _given_env_kwargs(logs[0], run)
     known = lowest_return(env_id, env_kwargs)
     if given is not None:
@@ -217,6 +219,11 @@ def _find_min_return(logs: list[EpisodeLog], run: RunFolder | None, given: float
                 "any episode can have"
             )
     return 0.0
+
+
+def _played_in(log: EpisodeLog, run: RunFolder | None) -> str:
+    """Id of the environment of the episodes, empty if nothing tells."""
+    return log.env_id or (run.env_id if run is not None else "")
 
 
 def _given_env_kwargs(log: EpisodeLog, run: RunFolder | None) -> dict[str, Any]:
@@ -247,7 +254,7 @@ def _find_support(args: argparse.Namespace, logs: list[EpisodeLog], run: RunFold
         return _parse_support(args.support)
     if args.method != "clopper-pearson":
         return None
-    spec = gym.registry.get((run.env_id if run else logs[0].env_id) or "")
+    spec = gym.registry.get(_played_in(logs[0], run))
     one_per_step = all(np.array_equal(log.returns, log.lengths) for log in logs)
     if spec is None or spec.max_episode_steps is None or not one_per_step:
         raise InputError(

@@ -168,6 +168,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         "n_envs": n_envs,
         "device": str(model.device),
     }
+    if agent.trained_env_id is not None:
+        settings["trained_env_id"] = agent.trained_env_id
     q_gaps = None
     if args.q_gap:
         q_gaps = QGaps(model.policy)

@@ -219,7 +219,6 @@ def test_an_evaluation_may_set_another_sigma_by_env_kwargs(tmp_path, capsys):
         ({"env_wrapper": [noise(0.2), noise(0.3)]}, [], "{config}: 2 smoothing noises"),
         ({"env_wrapper": [{STACK: {"stack_size": 4}}, noise(0.4)]}, [], "{config}: the smoothing noise comes after"),
         ({"env_wrapper": [noise(0.4), NORMALISER]}, [], "{config}: NormalizeObservation normalises"),
-        ({"normalize": True}, [], "{config}: normalize normalises"),
         ({}, ["--alpha", "0"], "alpha"),
         ({}, ["--alpha", "1.5"], "alpha"),
         ({}, ["--alpha", "1e-300"], "alpha must be at least 1e-50"),

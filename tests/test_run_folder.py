@@ -211,13 +211,19 @@ def test_refuses_a_folder_that_is_no_run(tmp_path):
         {"env_wrapper": [noise(0.4)], "normalize": {"norm_obs": False, "norm_reward": True}},
         {"env_wrapper": [noise(0.4)], "normalize": "dict(norm_obs=False, norm_reward=True)"},
         {"env_wrapper": [noise(0.4)], "normalize": "{'norm_obs': False}"},
+        # The zoo's VecNormalize is outside of env_wrapper, and frozen wherever the zoo evaluates or plays
+        {"env_wrapper": [noise(0.4)], "normalize": True},
+        {"env_wrapper": [noise(0.4)], "normalize": "dict(norm_reward=False)"},
+        {"env_wrapper": [noise(0.4)], "normalize": "open('marker', 'w') and dict(norm_obs=False)"},
         # CartPole has no argument sigma: were it passed, the zoo's training would have failed
         {"env_wrapper": [noise(0.4)], "env_kwargs": {"sigma": 0.1}},
     ],
 )
-def test_finds_the_noise_wrapper(tmp_path, config):
+def test_finds_the_noise_wrapper(tmp_path, monkeypatch, config):
+    monkeypatch.chdir(tmp_path)
     run = RunFolder.read(make_run(tmp_path, **config))
     assert sigma(run) == sigma(run, evaluation=True) == 0.4
+    assert not (tmp_path / "marker").exists()
 
 
 @pytest.mark.parametrize("config", [{}, {"env_wrapper": None}, {"env_wrapper": NORMALISER}, {"normalize": True}])
@@ -235,12 +241,6 @@ def test_a_run_without_noise_has_sigma_zero(tmp_path, config):
         ({"env_wrapper": [noise(0.4), NORMALISER]}, "NormalizeObservation normalises"),
         ({"env_wrapper": [NORMALISER, noise(0.4)]}, "NormalizeObservation normalises"),
         ({"env_wrapper": [noise(0.4)], "vec_env_wrapper": "stable_baselines3.common.vec_env.VecNormalize"}, "VecNormalize"),
-        ({"env_wrapper": [noise(0.4)], "normalize": True}, "normalize normalises"),
-        ({"env_wrapper": [noise(0.4)], "normalize": {}}, "normalize normalises"),
-        ({"env_wrapper": [noise(0.4)], "normalize": {"norm_reward": False}}, "normalize normalises"),
-        ({"env_wrapper": [noise(0.4)], "normalize": "dict(norm_reward=False)"}, "normalize normalises"),
-        ({"env_wrapper": [noise(0.4)], "normalize": "{'norm_obs': True}"}, "normalize normalises"),
-        ({"env_wrapper": [noise(0.4)], "normalize": "open('marker', 'w') and dict(norm_obs=False)"}, "normalize normalises"),
         ({"env_wrapper": [NOISE]}, "sigma of NoisyObservationWrapper"),
         ({"env_wrapper": [noise("0.4")]}, "sigma of NoisyObservationWrapper"),
         ({"env_wrapper": [noise(True)]}, "sigma of NoisyObservationWrapper"),
@@ -251,13 +251,11 @@ def test_a_run_without_noise_has_sigma_zero(tmp_path, config):
         ({"env_wrapper": 3}, "neither a wrapper's name"),
     ],
 )
-def test_refuses_noise_that_voids_or_blurs_the_certificate(tmp_path, monkeypatch, config, reason):
-    monkeypatch.chdir(tmp_path)
+def test_refuses_noise_that_voids_or_blurs_the_certificate(tmp_path, config, reason):
     run = RunFolder.read(make_run(tmp_path, **config))
     with pytest.raises(InputError) as error:
         sigma(run)
     assert reason in str(error.value) and str(run.config_file) in str(error.value)
-    assert not (tmp_path / "marker").exists()
 
 
 @pytest.mark.parametrize(

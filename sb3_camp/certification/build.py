@@ -62,6 +62,7 @@ def build_certificate(
     first = logs[0]
     return Certificate(
         env_id=first.env_id,
+        trained_env_id=first.trained_env_id,
         env_kwargs=first.env_kwargs,
         env_wrappers=first.env_wrappers,
         algo=first.algo,

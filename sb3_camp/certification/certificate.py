@@ -57,6 +57,7 @@ class Certificate:
     """
 
     env_id: str | None = None
+    trained_env_id: str | None = None
     env_kwargs: dict[str, Any] | None = None
     env_wrappers: dict[str, Any] | None = None
     algo: str | None = None
@@ -201,6 +202,7 @@ _OBJECT = _Kind(_is_object, "an object")
 
 _KINDS = {
     "env_id": _TEXT,
+    "trained_env_id": _TEXT,
     "env_kwargs": _OBJECT,
     "env_wrappers": _OBJECT,
     "algo": _TEXT,

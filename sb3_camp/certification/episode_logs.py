@@ -48,6 +48,7 @@ class EpisodeLog:
     :param returns: undiscounted returns, float64, shape (n,)
     :param lengths: steps of the episodes, int64, shape (n,)
     :param env_id: id of the environment
+    :param trained_env_id: id of the environment that the policy was trained in, where it was played in another
     :param algo: the zoo's name of the algorithm
     :param sigma: standard deviation of the noise on the observations, in their units
     :param deterministic: whether the actions were greedy
@@ -73,6 +74,7 @@ class EpisodeLog:
     returns: np.ndarray
     lengths: np.ndarray
     env_id: str | None = None
+    trained_env_id: str | None = None
     algo: str | None = None
     sigma: float | None = None
     deterministic: bool | None = None
@@ -315,6 +317,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
         **{key: entry(key, int) if key in data else None for key in ("n_envs", "first_env_seed", "last_env_seed")},
         "native_vec_env": entry("native_vec_env", bool) if "native_vec_env" in data else None,
+        "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it

@@ -18,6 +18,7 @@ from sb3_camp.runs.run_folder import RunFolder
 # Entries of an evaluation that decide what its episodes are episodes of
 ALIKE = (
     "env_id",
+    "trained_env_id",
     "env_kwargs",
     "sigma",
     "clean_keys",
