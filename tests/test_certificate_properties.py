@@ -155,6 +155,18 @@ def test_the_radius_of_a_target_is_the_last_that_keeps_it(question, share):
     assert farther >= radius
 
 
+@PROFILE
+@given(questions(), st.lists(st.integers(0, 400).map(lambda number: number / 2), min_size=1, max_size=6))
+def test_any_declared_thresholds_give_what_the_floored_returns_do_and_stay_below_the_mean(question, thresholds):
+    returns, options = question
+    support = options["min_return"] + np.array(thresholds)
+    options = options | {"method": "clopper-pearson", "support": support}
+    floored = [max(options["min_return"], *(c for c in support if c <= value), options["min_return"]) for value in returns]
+    got = curve(returns, options)
+    np.testing.assert_array_equal(got, curve(floored, options))
+    assert got[0] <= np.mean(floored) + rounding(returns, options)
+
+
 def test_more_episodes_of_one_law_raise_the_berk_jones_band_at_every_count():
     for m in (1, 2, 3, 5, 10, 40, 100, 333):
         for times in (2, 3, 10):

@@ -49,7 +49,7 @@ def test_a_noise_that_only_the_user_vouches_for_is_called_an_assumption(tmp_path
 def test_the_possible_returns_are_called_an_assumption(tmp_path, capsys):
     path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 3.0, 2.0])
     assert certify(path, "--method", "clopper-pearson", "--support", "1:3") == 0
-    assert "Assumed: only 3 returns are possible, from 1 to 3 (--support)\n" in capsys.readouterr().out
+    assert "Assumed: the 3 thresholds from 1 to 3 were fixed beforehand (--support)\n" in capsys.readouterr().out
 
 
 def test_entries_without_noise_are_named(tmp_path, capsys):

@@ -44,6 +44,24 @@ def test_substitute_radius_counts_the_thresholds_of_the_support():
     assert radius == pytest.approx(expected, rel=1e-12)
 
 
+def test_substitute_radius_of_a_coarse_support_keeps_the_lowest_threshold_that_was_reached():
+    returns = np.repeat([1.0, 2.7, 3.0], [2, 8, 90])
+    options = {"method": "clopper-pearson", "support": [2, 9]}
+    expected = stats.norm.ppf(stats.beta.ppf(0.05 / 2, 98, 3)) - stats.norm.ppf(1.2 / 2)
+    assert substitute_radius(returns, 1.0, 1.2, **options) == pytest.approx(expected, rel=1e-12)
+    assert substitute_radius(returns, 1.0, 1.2, **options) <= certified_radius(returns, 1.0, 1.2, **options) + 1e-8
+
+
+def test_ranges_as_large_as_numbers_can_be_do_not_overflow():
+    scale, returns = 2.0**1020, np.repeat([-10.0, 8.0, 15.0], [1, 20, 79])
+    with np.errstate(over="raise", invalid="raise"):
+        soft = soft_radius(returns * scale, 1.0, -2 * scale, -15 * scale, 15 * scale)
+        substitute = substitute_radius(returns * scale, 1.0, -13 * scale, min_return=-15 * scale)
+    assert soft == pytest.approx(soft_radius(returns, 1.0, -2.0, -15.0, 15.0), abs=1e-9)
+    assert substitute == pytest.approx(substitute_radius(returns, 1.0, -13.0, min_return=-15.0), abs=1e-9)
+    assert soft > 0 and substitute > 0
+
+
 def test_soft_radius_of_a_sample_is_the_papers_formula_at_the_lower_bound_of_the_mean():
     returns = np.random.default_rng(0).uniform(2, 9, 400)
     mean = float(certified_return(returns, 0.3, 0.0, min_return=-1.0))

@@ -38,7 +38,7 @@ def build_certificate(
     :param alpha: the certificate is wrong with at most this probability
     :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"``
     :param min_return: a return that no episode can fall below
-    :param support: for ``"clopper-pearson"``, the returns that are possible
+    :param support: for ``"clopper-pearson"``, the thresholds that share alpha, fixed beforehand
     :param targets: returns whose largest certified radius is wanted too
     :param sigma_assumed: whether neither the logs nor the run folder tells sigma
     :return: the certificate

@@ -30,7 +30,7 @@ def print_report(certificate: Certificate, every: int) -> None:
     print(f"Assumed: no episode can return less than {exact(certificate.min_return)} (--min-return)")
     if certificate.support is not None:
         low, high = exact(certificate.support[0]), exact(certificate.support[-1])
-        print(f"Assumed: only {len(certificate.support)} returns are possible, from {low} to {high} (--support)")
+        print(f"Assumed: the {len(certificate.support)} thresholds from {low} to {high} were fixed beforehand (--support)")
     if certificate.clean_keys:
         print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate.clean_keys))} (clean_keys)")
     print(f"\n{'radius':>12} {'radius/sigma':>14} {'certified return':>18}")
@@ -67,7 +67,7 @@ def _checkpoint(certificate: Certificate) -> str:
 def _ceiling_of_more(more: int, m: int, certificate: Certificate) -> float:
     alpha, method = certificate.alpha, certificate.method
     if method == "berk-jones":
-        # The exact level of so many episodes takes long, and hardly differs
+        # The level of so many episodes hardly differs
         return largest_ratio(more, berk_jones_level(m, alpha), "clopper-pearson", 1)
     support = certificate.support
     n_thresholds = None if support is None else max(1, sum(value > certificate.min_return for value in support))

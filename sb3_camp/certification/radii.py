@@ -2,8 +2,8 @@
 The three certified radii of the paper in closed form, beside the certified return and radius of the exact bound.
 
 From the same episodes, :func:`sb3_camp.certification.certified_radius` is never smaller than :func:`substitute_radius` (which
-keeps one term of its sum) and :func:`soft_radius` (which knows of the law of the return only its mean), so it is the one to
-quote. :func:`local_radius` speaks of another policy, and of single observations.
+keeps one term of its sum) and :func:`soft_radius` (which knows of the distribution of the return only its mean), so it is the
+one to quote. :func:`local_radius` speaks of another policy, and of single observations.
 """
 
 import math
@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from sb3_camp.certification.bands import lower_band
 from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.certification.return_band import return_band
 from sb3_camp.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def substitute_radius(
     :param alpha: the radius is wrong with at most this probability, in (0, 1)
     :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"`` (needs ``support``)
     :param min_return: a return that no episode can fall below, known beforehand
-    :param support: for ``"clopper-pearson"``: all the returns that are possible, known beforehand
+    :param support: for ``"clopper-pearson"``: the thresholds that share alpha, fixed beforehand; r_1 is then the lowest of
+        them that was reached
     :return: radius in the units of the observations; nan where (target - A) / (r_1 - A) is above P(r_1), so that nothing is
         certified; inf where ``target`` is not above ``min_return``
     :raises InputError: as :func:`sb3_camp.certification.certified_radius`, and if r_1 is not above ``min_return``
@@ -70,10 +71,8 @@ def substitute_radius(
         )
     if not math.isfinite(certified):
         return certified
-    m = np.size(returns)
-    n_thresholds = None if support is None else int(np.count_nonzero(np.unique(np.asarray(support)) > min_return))
-    kept = float(lower_band(m, m, alpha, method, n_thresholds))
-    return _radius(sigma, kept, (target - min_return) / (smallest - min_return))
+    band = return_band(returns, alpha=alpha, method=method, min_return=min_return, support=support)
+    return _radius(sigma, float(band.probability[0]), _share(target, min_return, float(band.returns[0])))
 
 
 def soft_radius(
@@ -95,9 +94,9 @@ def soft_radius(
     E is the certified return at radius 0. With the sample mean in its place, nothing would be certified.
 
     Guarantee: with confidence 1 - alpha, for all targets together, no attack with an l2 norm of at most this radius over an
-    episode brings the expected return below ``target``, whatever the law of the return on [A, B] with that mean. The worst law
-    pays only A or B, so the radius is at most :func:`sb3_camp.certification.certified_radius` from the same episodes (the same
-    if they do pay only A or B), and the wider [A, B], the smaller it is.
+    episode brings the expected return below ``target``, whatever the distribution of the return on [A, B] with that mean. The
+    worst one pays only A or B, so the radius is at most :func:`sb3_camp.certification.certified_radius` from the same episodes
+    (the same if they do pay only A or B), and the wider [A, B], the smaller it is.
 
     :param returns: returns of m independent episodes of one fixed policy, shape (m,)
     :param sigma: standard deviation of the noise on the observations, in their units
@@ -106,7 +105,7 @@ def soft_radius(
     :param high: a return that no episode can exceed, known beforehand
     :param alpha: the radius is wrong with at most this probability, in (0, 1)
     :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"`` (needs ``support``)
-    :param support: for ``"clopper-pearson"``: all the returns that are possible, known beforehand
+    :param support: for ``"clopper-pearson"``: the thresholds that share alpha, fixed beforehand
     :return: radius in the units of the observations; nan where ``target`` is above E; inf where it is ``low``
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, if a return is above ``high``, or if ``target`` is
         not within [``low``, ``high``]
@@ -119,7 +118,7 @@ def soft_radius(
         raise InputError(f"returns holds {largest:g}, above high={high:g}: pass the highest return an episode can have")
     if not low <= target <= high:
         raise InputError(f"target must lie between low={low:g} and high={high:g}, got {target}")
-    return _radius(sigma, (mean - low) / (high - low), (target - low) / (high - low))
+    return _radius(sigma, _share(mean, low, high), _share(target, low, high))
 
 
 def local_radius(
@@ -210,6 +209,11 @@ def local_radius(
     return radii, actions
 
 
+def _share(value: float, low: float, high: float) -> float:
+    """How far up from low to high a value lies; by quarters, whose distances cannot overflow."""
+    return (value / 4 - low / 4) / (high / 4 - low / 4)
+
+
 def _radius(sigma: float, kept: float, needed: float) -> float:
     """What an event of probability ``kept`` may be attacked with until its probability is ``needed``; nan if it is below."""
     if not needed <= kept:
@@ -218,7 +222,7 @@ def _radius(sigma: float, kept: float, needed: float) -> float:
 
 
 def _bernstein_margin(variance: np.ndarray, n: int, delta: float) -> np.ndarray:
-    """How far the mean of n numbers in [0, 1] may lie from its expectation to one side, but for a probability delta."""
+    """How far the mean of n numbers in [0, 1] may lie from its expectation to one side, except with a probability delta."""
     log = math.log(2 / delta)
     return np.sqrt(2 * variance * log / n) + 7 * log / (3 * (n - 1))
 

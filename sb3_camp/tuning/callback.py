@@ -63,7 +63,7 @@ class CertifiedReturnCallback(EventCallback):
     :param alpha: Each evaluation by itself holds with confidence 1 - alpha
     :param method: Method of the lower band, see :func:`sb3_camp.certification.certified_return`
     :param min_return: A return that no episode can fall below
-    :param support: All the returns that are possible, for the method ``"clopper-pearson"``
+    :param support: For the method ``"clopper-pearson"``: the thresholds that share alpha, fixed beforehand
     :param deterministic: Whether the policy is to act without random choices
     :param seed: Seeds the episodes, non-negative; every evaluation has episodes of its own
     :param log_path: Folder of ``certified_evaluations.npz``; no file if None, except in the zoo
