@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -q -n logical --maxprocesses 8 --dist loadfile
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test test-all postgresql lint type format benchmark
+.PHONY: quickstart test test-all postgresql slurm lint type format benchmark
 
 quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
@@ -19,7 +19,7 @@ test: lint type
 	$(PYTEST)
 
 # The tests marked as slow too
-test-all: lint type postgresql
+test-all: lint type postgresql slurm
 	$(PYTEST) -m ""
 
 # The server for the test of several workers: Debian's package
@@ -27,6 +27,10 @@ postgresql:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -y -qq postgresql; } \
 	|| echo "No PostgreSQL server, and not the rights or no apt-get to install one: its test will be skipped"
+
+# The Slurm of one node for the test of studies on a cluster: Debian's packages
+slurm:
+	@sh tests/one_node_slurm.sh
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@ How far a linear policy comes: the best one that a cross-entropy search finds on
 
 Nearly what a policy without memory can reach there, so the mark that a trained agent should be held against. Saves each policy
 as a model of ARS, which the other commands take, and writes one row for each task, sigma and method into ``linear.csv``, which
-``figures.py --reference`` draws.
+``experiments/figures.py --reference`` draws.
 
     python zoo_scripts/linear_search.py -o linear --sigmas 0.2 0.4 0.6 0.8 1.0
 """

@@ -1,15 +1,19 @@
-"""Figures and tables of a sweep: what is drawn, from tables whose numbers are known."""
+"""Figures and tables of studies: what is drawn, from tables whose numbers are known."""
 
 import csv
 import hashlib
+import os
 import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
-from sweep_runs import SCRIPTS, environment, figure_data, figure_tables, figures, sweep_cells
+from experiments import ROOT, WORKFLOW, script
 
 from sb3_camp.errors import InputError
+
+results, summaries, figures = map(script, ("results", "summaries", "figures"))
 
 TASK, SIGMA = "camp/CartPole1-v0", "0.4"
 CAMP0, CAMP4, PPO = ("camp_dqn", "0"), ("camp_dqn", "4"), ("ppo", "")
@@ -57,8 +61,8 @@ def write(path, columns, lines):
 
 @pytest.fixture
 def table(tmp_path):
-    write(tmp_path / "costs.csv", sweep_cells.COST_COLUMNS, COSTS)
-    return write(tmp_path / "results.csv", sweep_cells.RESULT_COLUMNS, LINES)
+    write(tmp_path / "costs.csv", results.COST_COLUMNS, COSTS)
+    return write(tmp_path / "results.csv", results.RESULT_COLUMNS, LINES)
 
 
 def drawn(rows, name, **options):
@@ -72,11 +76,15 @@ def lines_of(axes):
     return {str(found.get_label()): found for found in axes.lines}
 
 
+def records(table):
+    return table.to_dict("records")
+
+
 NAME = "camp-CartPole1-v0_sigma0.4"
 
 
 def test_certified_curves_are_staircases_through_the_medians_of_the_seeds_with_a_band_between_the_extremes(table):
-    axes = drawn(figure_data.read_results([table]), f"certified_{NAME}")
+    axes = drawn(summaries.read_results([table]), f"certified_{NAME}")
     lines = lines_of(axes)
     assert set(lines) == {"camp_dqn, lambda 0 (median of 3)", "camp_dqn, lambda 4 (median of 3)", "ppo"}
     camp = lines["camp_dqn, lambda 0 (median of 3)"]
@@ -91,7 +99,7 @@ def test_certified_curves_are_staircases_through_the_medians_of_the_seeds_with_a
 
 
 def test_the_same_agent_has_the_same_colour_on_all_figures(table):
-    rows = figure_data.read_results([table])
+    rows = summaries.read_results([table])
     names = [f"{kind}_{NAME}" for kind in ("certified", "validation", "attacks")]
     colours = [
         {line.get_color() for label, line in lines_of(drawn(rows, name)).items() if "lambda 0" in label} for name in names
@@ -101,7 +109,7 @@ def test_the_same_agent_has_the_same_colour_on_all_figures(table):
 
 
 def test_method_and_checkpoint_choose_what_is_drawn(table):
-    rows = figure_data.read_results([table])
+    rows = summaries.read_results([table])
     last = lines_of(drawn(rows, f"certified_{NAME}", checkpoint="last"))
     assert last["ppo"].get_xydata().tolist() == [[0, 1], [0.5, 0]] and set(last) == {"ppo"}
     dkw = lines_of(drawn(rows, f"certified_{NAME}", method="dkw"))
@@ -111,8 +119,8 @@ def test_method_and_checkpoint_choose_what_is_drawn(table):
 def test_a_reference_is_a_dashed_line_where_task_sigma_and_method_are_the_same(table, tmp_path):
     columns = ["task", "sigma", "method", "mean_return", "certified_at_0.2", "certified_at_0.1"]
     lines = [["CartPole1", "0.4", "berk-jones", "1", "140", "150"], ["CartPole5", "0.4", "berk-jones", "1", "7", "8"]]
-    reference = figure_data.read_reference(write(tmp_path / "linear.csv", columns, lines))
-    rows = figure_data.read_results([table])
+    reference = summaries.read_reference(write(tmp_path / "linear.csv", columns, lines))
+    rows = summaries.read_results([table])
     dashed = lines_of(drawn(rows, f"certified_{NAME}", reference=reference))["linear policy"]
     assert dashed.get_xydata().tolist() == [[0, 150], [0.1, 150], [0.2, 140]]
     assert dashed.get_linestyle() == "--" and dashed.get_drawstyle() == "steps-pre"
@@ -120,7 +128,7 @@ def test_a_reference_is_a_dashed_line_where_task_sigma_and_method_are_the_same(t
 
 
 def test_the_lambda_ablation_shows_the_certified_return_at_sigma_and_the_others_as_levels(table):
-    axes = drawn(figure_data.read_results([table]), f"lambda_{NAME}")
+    axes = drawn(summaries.read_results([table]), f"lambda_{NAME}")
     lines = lines_of(axes)
     assert lines["camp_dqn (median of 3)"].get_xydata().tolist() == [[0, 90], [1, 95]]
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4"]
@@ -129,13 +137,13 @@ def test_the_lambda_ablation_shows_the_certified_return_at_sigma_and_the_others_
 
 
 def test_validation_curves_are_medians_at_the_timesteps_of_the_trainings(table):
-    lines = lines_of(drawn(figure_data.read_results([table]), f"validation_{NAME}"))
+    lines = lines_of(drawn(summaries.read_results([table]), f"validation_{NAME}"))
     assert lines["camp_dqn, lambda 0 (median of 3)"].get_xydata().tolist() == [[100, 110], [200, 210]]
     assert lines["ppo"].get_xydata().tolist() == [[128, 64], [256, 128], [384, 192]]
 
 
 def test_attacks_are_drawn_with_the_certificate_and_those_without_noise_apart(table):
-    rows = figure_data.read_results([table])
+    rows = summaries.read_results([table])
     lines = lines_of(drawn(rows, f"attacks_{NAME}"))
     assert lines["camp_dqn, lambda 0: pgd (median of 3)"].get_xydata().tolist() == [[0, 171], [0.5, 121]]
     bound = lines["camp_dqn, lambda 0: certified (median of 3)"]
@@ -146,30 +154,26 @@ def test_attacks_are_drawn_with_the_certificate_and_those_without_noise_apart(ta
 
 
 def test_only_radii_and_timesteps_that_all_seeds_have_are_drawn():
-    agent = figure_data.Agent("ars", None, "default")
-    rows = [
-        figure_data.Row(TASK, 0.4, agent, seed, "", "validation_return", "", x, 100.0 * seed)
-        for seed, steps in ((0, (10.0, 20.0)), (1, (10.0, 20.0, 30.0)))
-        for x in steps
-    ]
-    found = figure_data.curve(rows)
-    assert (found.x, found.median, found.low, found.high, found.n_seeds) == ([10, 20], [50, 50], [0, 0], [100, 100], 2)
+    points = [(0, 10), (0, 20), (1, 10), (1, 20), (1, 30)]
+    rows = pd.DataFrame([(seed, x, 100.0 * seed) for seed, x in points], columns=["seed", "x", "value"])
+    found = summaries.over_seeds(rows)
+    assert found[["median", "min", "max"]].to_dict("index") == {x: {"median": 50, "min": 0, "max": 100} for x in (10, 20)}
 
 
 def test_only_figures_with_data_are_made(table):
-    rows = figure_data.read_results([table])
+    rows = summaries.read_results([table])
 
     def made(part):
         return [name for name, _ in figures.all_figures(part, {}, "berk-jones", "best")]
 
-    assert made([row for row in rows if row.quantity == "validation_return"]) == [f"validation_{NAME}"]
-    one_lambda = [row for row in rows if row.agent.camp_lambda != 4 and row.quantity == "certified_return"]
-    assert made(one_lambda) == [f"certified_{NAME}"]
-    assert made([row for row in rows if row.quantity == "q_gap_mean"]) == []
+    assert made(rows[rows.quantity == "validation_return"]) == [f"validation_{NAME}"]
+    assert made(rows[(rows.camp_lambda != 4) & (rows.quantity == "certified_return")]) == [f"certified_{NAME}"]
+    assert made(rows[rows.quantity == "q_gap_mean"]) == []
 
 
 def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_last_radius(table):
-    found = figure_tables.certified_table(figure_data.read_results([table]), "berk-jones")
+    rows = summaries.read_results([table])
+    found = records(summaries.certified_table(rows, "berk-jones"))
     camp = next(row for row in found if row["lambda"] == "0")
     assert camp == {
         "task": TASK,
@@ -190,35 +194,28 @@ def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_la
     ppo = next(row for row in found if row["algorithm"] == "ppo" and row["checkpoint"] == "best")
     assert (ppo["lowest at sigma"], ppo["highest at sigma"]) == ("70.0", "70.0")
     assert [ppo[name] for name in ("certified at 0", "at sigma/2", "at sigma", "at 2 sigma")] == ["120.0", "120.0", "70.0", ""]
-    rounded = figure_tables.certified_table(
-        [
-            figure_data.Row(
-                TASK, 0.4, figure_data.Agent("a", None, "default"), 0, "best", "certified_return", "dkw", 0.0, 99.99
-            )
-        ],
-        "dkw",
-    )
-    assert rounded[0]["certified at 0"] == "99.9"
+    (rounded,) = records(summaries.certified_table(rows[(rows.seed == 0) & (rows.x == 0)].assign(value=99.99), "dkw"))
+    assert rounded["certified at 0"] == "99.9"
 
 
 def test_the_table_of_attacks_has_a_column_for_each_budget_and_is_silent_where_a_seed_lacks_it(table):
-    rows = figure_data.read_results([table])
-    found = figure_tables.attack_table(rows)
+    rows = summaries.read_results([table])
+    found = records(summaries.attack_table(rows))
     assert [(line["attack"], line["seeds"], line["at 0"], line["at 0.5"]) for line in found] == [
         ("pgd", "3", "171.0", "121.0"),
         ("pgd-sigma0", "3", "190.0", "140.0"),
     ]
-    incomplete = [row for row in rows if (row.quantity, row.x, row.seed) != ("attacked_return", 0.5, 1)]
-    assert [(line["at 0"], line["at 0.5"]) for line in figure_tables.attack_table(incomplete)] == [
+    incomplete = rows[~((rows.quantity == "attacked_return") & (rows.x == 0.5) & (rows.seed == 1))]
+    assert [(line["at 0"], line["at 0.5"]) for line in records(summaries.attack_table(incomplete))] == [
         ("171.0", ""),
         ("190.0", ""),
     ]
 
 
 def test_tables_of_gaps_and_costs(table):
-    (gaps,) = figure_tables.gap_table(figure_data.read_results([table]))
+    (gaps,) = records(summaries.gap_table(summaries.read_results([table])))
     assert [gaps[name] for name in ("seeds", "mean gap", "median gap", "lowest gap")] == ["3", "3.5", "3", "1.25e-07"]
-    (costs,) = figure_tables.cost_table(figure_data.read_costs([table.with_name("costs.csv")]))
+    (costs,) = records(summaries.cost_table(summaries.read_costs([table.with_name("costs.csv")])))
     assert [costs[name] for name in ("trainings", "wall seconds", "CPU seconds", "steps per second", "peak memory (MiB)")] == [
         "3",
         "120",
@@ -228,15 +225,15 @@ def test_tables_of_gaps_and_costs(table):
     ]
 
 
-def test_tables_of_several_sweeps_are_joined_and_must_not_contradict(table, tmp_path):
+def test_tables_of_several_studies_are_joined_and_must_not_contradict(table, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     more = certified(("ars", ""), 0, {0: 100})
-    rows = figure_data.read_results([table, write(other / "results.csv", sweep_cells.RESULT_COLUMNS, [*more, LINES[0]])])
+    rows = summaries.read_results([table, write(other / "results.csv", results.RESULT_COLUMNS, [*more, LINES[0]])])
     assert len(rows) == len(LINES) + 1
     changed = [*LINES[0][:-1], "151"]
-    with pytest.raises(InputError, match="line 2: another value"):
-        figure_data.read_results([table, write(other / "results.csv", sweep_cells.RESULT_COLUMNS, [changed])])
+    with pytest.raises(InputError, match="several values of its certified_return: join no two such studies"):
+        summaries.read_results([table, write(other / "results.csv", results.RESULT_COLUMNS, [changed])])
 
 
 def digests(folder):
@@ -245,24 +242,26 @@ def digests(folder):
 
 def test_drawing_loads_nothing_of_what_training_needs():
     code = "import sys, figures\nprint(*{'torch', 'stable_baselines3', 'rl_zoo3'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=SCRIPTS, capture_output=True, text=True, check=True).stdout == "\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=WORKFLOW, capture_output=True, text=True, check=True).stdout == "\n"
+    )
 
 
 def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(table, tmp_path, monkeypatch):
     folder, again = tmp_path / "figures", tmp_path / "again"
     options = ["--format", "png", "pdf", "svg"]
-    command = [sys.executable, str(SCRIPTS / "figures.py"), str(table), "-o", str(folder), *options]
-    result = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    command = [sys.executable, str(WORKFLOW / "figures.py"), str(table), "-o", str(folder), *options]
+    result = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # which the command sets for its process
     assert figures.main([str(table), "-o", str(again), *options]) == 0
     kinds = ("certified", "lambda", "validation", "attacks")
     pictures = {f"{kind}_{NAME}" for kind in kinds} | {f"attacks_{NAME}_without_noise"}
     files = {f"{name}.{ending}" for name in pictures for ending in ("png", "pdf", "svg")}
-    tables = {f"{name}.{ending}" for name in ("certified", "attacks", "q_gap", "costs") for ending in ("md", "csv")}
+    tables = {f"{name}.{ending}" for name in ("certified", "attacks", "q_gap", "costs") for ending in ("md", "csv", "html")}
     assert set(digests(folder)) == files | tables
     assert digests(folder) == digests(again)
-    assert len(result.stdout.splitlines()) == len(files) + len(tables) // 2
+    assert len(result.stdout.splitlines()) == len(files) + len(tables) // 3
     lines = (folder / "q_gap.md").read_text().splitlines()
     assert lines[0] == "| task | sigma | algorithm | lambda | checkpoint | seeds | mean gap | median gap | lowest gap |"
     assert lines[2] == "| camp/CartPole1-v0 | 0.4 | camp_dqn | 0 | best | 3 | 3.5 | 3 | 1.25e-07 |"
@@ -272,19 +271,20 @@ def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(ta
     ("content", "message"),
     [
         (None, "No such file"),
-        ("", "not the results.csv of a sweep"),
-        ("a,b\n1,2\n", "not the results.csv of a sweep"),
+        ("", "not the results.csv of a study"),
+        ("a,b\n1,2\n", "not the results.csv of a study"),
         ("{header}\n", "no results yet"),
         ("{header}\na,b\n", "line 2: not as many fields as columns"),
-        ("{header}\nt,x,a,,d,0,best,mean_return,,,1\n", "line 2: could not convert"),
-        ("{header}\nt,0.2,a,,d,0.5,best,mean_return,,,1\n", "line 2: invalid literal"),
+        ("{header}\nt,0.2,a,,d,0,best,mean_return,,,1,2\n", "line 2: not as many fields"),
+        ("{header}\nt,x,a,,d,0,best,mean_return,,,1\n", "line 2: sigma 'x' is no number"),
+        ("{header}\nt,0.2,a,,d,0.5,best,mean_return,,,1\n", "line 2: '0.5' is no seed"),
         ("{header}\nt,0.2,a,,d,0,best,mean_return,,,nan\n", "line 2: the value is not a finite number"),
     ],
 )
 def test_what_is_no_table_ends_with_one_line(content, message, tmp_path, capsys):
     file = tmp_path / "results.csv"
     if content is not None:
-        file.write_text(content.replace("{header}", ",".join(sweep_cells.RESULT_COLUMNS)))
+        file.write_text(content.replace("{header}", ",".join(results.RESULT_COLUMNS)))
     assert figures.main([str(file), "-o", str(tmp_path / "figures")]) == 2
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith("figures: error: ") and message in error
@@ -302,8 +302,24 @@ def test_what_is_no_reference_ends_with_one_line(content, table, tmp_path, capsy
     assert error.startswith("figures: error: ") and "linear.csv" in error
 
 
+def test_the_committed_tables_give_the_rows_that_docs_results_shows():
+    rows = summaries.read_results([ROOT / "docs/results/cartpole_50k.csv"])
+    found = {
+        (line["task"], line["sigma"], line["algorithm"], line["checkpoint"]): (line["at sigma"], line["lowest at sigma"])
+        for line in records(summaries.certified_table(rows[(rows.variant == "default")], "berk-jones"))
+    }
+    shown = (ROOT / "docs/results/README.md").read_text()
+    assert found["camp/CartPole1-v0", "0.4", "camp_dqn", "best"] == ("110.0", "106.1")
+    assert found["camp/CartPole5-v0", "1", "gaussian_dqn", "last"] == ("23.1", "23.0")
+    for (task, sigma, algo, checkpoint), (median, lowest) in found.items():
+        name = {"camp_dqn": "**`camp_dqn`**", "ars": "`ars` (linear)"}.get(algo, f"`{algo}`")
+        start = f"| {task[5:-3]} | {sigma} | {name} | {checkpoint} | "
+        (line,) = (line for line in shown.splitlines() if line.startswith(start))
+        assert line.split(" | ")[6].startswith(median) and (lowest == median or f"({lowest} to " in line), line
+
+
 def test_more_agents_than_colours_is_an_error_and_no_crash(tmp_path, capsys):
     lines = [found for number in range(40) for found in certified((f"algo{number}", ""), 0, {0: 1})]
-    file = write(tmp_path / "results.csv", sweep_cells.RESULT_COLUMNS, lines)
+    file = write(tmp_path / "results.csv", results.RESULT_COLUMNS, lines)
     assert figures.main([str(file), "-o", str(tmp_path / "figures")]) == 2
     assert "the eye can tell" in capsys.readouterr().err
