@@ -7,7 +7,6 @@ the zoo's ``enjoy --reward-log`` or SB3's ``EvalCallback``.
 """
 
 import argparse
-import hashlib
 import math
 import shlex
 import sys
@@ -23,12 +22,13 @@ from sb3_camp.certification.bands import METHODS
 from sb3_camp.certification.build import build_certificate
 from sb3_camp.certification.certificate import Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
-from sb3_camp.certification.episode_logs import EpisodeLog, read_content
+from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.files import read_bytes, sha256
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.tasks import TASKS
 from sb3_camp.tasks.returns import lowest_return
@@ -294,7 +294,7 @@ def _warnings(logs: list[EpisodeLog], run: RunFolder | None, *, min_return_given
             yield f"{partial}: an interrupted evaluation, not part of this certificate: finish it with evaluate --resume"
     if run is not None and logs[0].is_evaluation:  # all of one model
         models = run.path.glob("*.zip")
-        if not any(hashlib.sha256(read_content(model)).hexdigest() == logs[0].model_sha256 for model in models):
+        if not any(sha256(read_bytes(model)) == logs[0].model_sha256 for model in models):
             yield f"{logs[0].path}: its model is none of the *.zip files in {run.path} (any more)"
 
 

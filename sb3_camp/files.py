@@ -172,7 +172,8 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
                 raise InputError(f"{path}: not a regular file")
             if status.st_size > most:
                 raise InputError(f"{path}: {status.st_size} bytes, more than the {most} that such a file can have")
-            return file.read(most)
+            # Not read(most), which would set aside as much memory before it reads
+            return file.read(status.st_size)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from error
 

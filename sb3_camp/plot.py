@@ -7,7 +7,6 @@ and the attacks on the same agent. From Python: :func:`sb3_camp.certification.ce
 """
 
 import argparse
-import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,11 +23,11 @@ from sb3_camp.certification.certificate_figure import (
     differing_settings,
     not_covered,
 )
-from sb3_camp.certification.episode_logs import read_content
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
+from sb3_camp.files import read_bytes, sha256
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,7 +100,7 @@ def _changed_logs(file: Path, certificate: Certificate) -> Iterator[Path]:
         path = Path(source.path)
         # A relative path is one from the folder in which certify ran, which is usually above the certificate
         log = next((log for log in (*(folder / path for folder in file.resolve().parents), path) if log.is_file()), None)
-        if log is not None and hashlib.sha256(read_content(log)).hexdigest() != source.sha256:
+        if log is not None and sha256(read_bytes(log)) != source.sha256:
             yield log
 
 

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,8 @@ def write_evaluation(path: Path, returns: Any, lengths: Any = None, **changes: A
         "model_sha256": "a" * 64,
         "n_episodes": returns.size,
         "n_envs": 4,
+        "native_vec_env": False,
+        "env_versions": '{"gymnasium": "1.0.0"}',
         "versions": "{}",
         **changes,
     }
@@ -138,7 +142,11 @@ def test_environment_without_a_registration_is_unknown(tmp_path):
         (HEADER + "r,l,t\n9,9,0.3\nr,l,t\n8,8,0.2\n", "line 4: a second header"),
         (HEADER + "r,l,t\n9,9,0.3\n" + HEADER + "r,l,t\n8,8,0.2\n", "line 4: a second header"),
         (HEADER + "r,l,t\n9,9,0.3\n8,8,0.2\n", "line 4: t goes back from 0.3 to 0.2: an appended run"),
-        (HEADER + "r,l,t\nnan,7,0.1\n", "line 3: r must be a finite number, not 'nan'"),
+        (HEADER + "r,l,t\n9,9,0.3\n9,9,0.3\n", "line 4: t is 0.3 as in the line before: one episode twice"),
+        (HEADER + "r,l,t\n9,9,0.3\n8,8,0.5\n7,7,0.50\n", "line 5: t is 0.50 as in the line before"),
+        (HEADER + "r,l,t\n9,9,-0.1\n", "line 3: t goes back from 0 to -0.1"),
+        (HEADER + "r,l,t\n1e308,7,0.1\n-1e308,7,0.2\n", "line 3: r must be a finite number of at most 1e+100, not '1e308'"),
+        (HEADER + "r,l,t\nnan,7,0.1\n", "line 3: r must be a finite number of at most 1e+100, not 'nan'"),
         (HEADER + "r,l,t\n7,7,0.1\ninf,7,0.2\n", "line 4: r must be"),
         (HEADER + "r,l,t\n1e999,7,0.1\n", "line 3: r must be"),
         (HEADER + "r,l,t\n1_0,7,0.1\n", "line 3: r must be"),
@@ -186,14 +194,24 @@ def test_reads_every_entry_of_our_evaluation(tmp_path):
     assert (log.sigma, log.seed, log.deterministic, log.env_id, log.algo) == (0.4, 0, True, "CartPole-v1", "dqn")
     assert log.env_kwargs == {"sigma": 0.4} and log.model_sha256 == "a" * 64
     assert log.env_wrappers == {"env_wrapper": [noise(0.4)]} and log.clean_keys == []
+    assert (log.n_envs, log.native_vec_env, log.env_versions) == (4, False, {"gymnasium": "1.0.0"})
     assert (log.timesteps, log.min_reward, log.first_env_seed, log.last_env_seed) == (1000, 0.0, 2**30, 2**30 + 3)
 
 
 def test_reads_an_evaluation_without_the_newer_entries(tmp_path):
-    newer = ("env_wrappers", "clean_keys", "min_reward", "first_env_seed", "last_env_seed")
+    newer = (
+        "env_wrappers",
+        "clean_keys",
+        "min_reward",
+        "first_env_seed",
+        "last_env_seed",
+        "env_versions",
+        "native_vec_env",
+        "n_envs",
+    )
     path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0], **dict.fromkeys(newer))
     log = read_log(path)
-    assert [getattr(log, name) for name in newer] == [None] * 5
+    assert [getattr(log, name) for name in newer] == [None] * 8
     wrappers = json.dumps({"env_wrapper": {NOISE: {"sigma": 0.4, "clean_keys": ["b", "a"]}}})
     assert read_log(write_evaluation(path, [1.0], clean_keys=None, env_wrappers=wrappers)).clean_keys == ["a", "b"]
 
@@ -224,6 +242,7 @@ def test_reads_one_row_of_the_zoos_evaluation_callback(tmp_path):
         ({"results": np.zeros((1, 0)), "ep_lengths": np.zeros((1, 0), int)}, "no episodes"),
         ({"results": [[1.0, np.nan]], "ep_lengths": [[1, 1]]}, "results[0, 1] is nan"),
         ({"results": [[np.inf]]}, "results[0, 0] is inf"),
+        ({"results": [[1.0, -1e308]], "ep_lengths": [[1, 1]]}, "results[0, 1] is -1e+308"),
         ({"ep_lengths": [[0]]}, "ep_lengths[0, 0] is 0"),
         ({"ep_lengths": [[1, 2]]}, "do not fit together"),
         ({"ep_lengths": [1]}, "do not fit together"),
@@ -255,6 +274,7 @@ def test_refuses_an_unfit_evaluation(tmp_path, arrays, reason):
         ({"sigma": None}, "sigma must be one float"),
         ({"sigma": np.nan}, "sigma is nan"),
         ({"sigma": -0.4}, "sigma is -0.4"),
+        ({"sigma": 1e308}, "sigma is 1e+308"),
         ({"sigma": [0.4]}, "sigma must be one float"),
         ({"deterministic": 1}, "deterministic must be one bool"),
         ({"model_sha256": None}, "model_sha256 must be one str"),
@@ -269,6 +289,9 @@ def test_refuses_an_unfit_evaluation(tmp_path, arrays, reason):
         ({"clean_keys": '"a"'}, "clean_keys must be a JSON list of texts, not 'a'"),
         ({"clean_keys": "[1]"}, "clean_keys must be a JSON list of texts, not [1]"),
         ({"clean_keys": ["a"]}, "clean_keys must be one str, not None"),
+        ({"env_versions": '"1.0"'}, "env_versions must be a JSON object of texts, not '1.0'"),
+        ({"env_versions": '{"a": 1}'}, "env_versions must be a JSON object of texts, not {'a': 1}"),
+        ({"native_vec_env": 1}, "native_vec_env must be one bool"),
         ({"min_reward": np.nan}, "min_reward is nan"),
         ({"min_reward": [0.0, 1.0]}, "min_reward must be one float"),
         ({"first_env_seed": 1.5}, "first_env_seed must be one int"),
@@ -293,7 +316,7 @@ def test_refuses_a_cut_or_corrupt_or_foreign_npz(tmp_path):
     assert "damaged, or not an npz file" in refused(path)
 
 
-@pytest.mark.parametrize("member", ["results", "format", "note"])
+@pytest.mark.parametrize("member", ["results", "format"])
 def test_refuses_raw_members(tmp_path, member):
     path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0])
     with zipfile.ZipFile(path) as archive:
@@ -312,8 +335,31 @@ def test_a_pickled_array_is_never_loaded(tmp_path):
     trap = np.empty((1, 1), dtype=object)
     trap[0, 0] = Trap()
     np.savez(tmp_path / "evaluations.npz", timesteps=[1], results=[[1.0]], ep_lengths=[[1]], successes=trap)
+    assert read_log(tmp_path / "evaluations.npz").returns.tolist() == [1.0]
+    np.savez(tmp_path / "evaluations.npz", timesteps=[1], results=trap, ep_lengths=[[1]])
     assert "plain arrays" in refused(tmp_path / "evaluations.npz")
     assert not (tmp_path / "marker").exists()
+
+
+def test_devices_and_pipes_are_refused_at_once(tmp_path):
+    for name in ("a.monitor.csv", "a.npz"):
+        os.mkfifo(tmp_path / name)
+        assert "not a regular file" in refused(tmp_path / name)
+        (tmp_path / f"endless_{name}").symlink_to("/dev/zero")
+        assert "not a regular file" in refused(tmp_path / f"endless_{name}")
+
+
+@pytest.mark.parametrize("name", ["bomb.npy", "bomb", "results2.npy"])
+def test_what_nobody_needs_is_not_unpacked(tmp_path, name):
+    path = write_evaluation(tmp_path / "evaluations.npz", [1.0, 2.0])
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, bytes(2**28))
+    tracemalloc.start()
+    try:
+        assert read_log(path).returns.tolist() == [1.0, 2.0]
+        assert tracemalloc.get_traced_memory()[1] < 2**26
+    finally:
+        tracemalloc.stop()
 
 
 def test_refuses_what_is_no_log(tmp_path):

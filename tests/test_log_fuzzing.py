@@ -181,7 +181,8 @@ def test_nothing_pickled_in_a_log_is_loaded(tmp_path, key):
     hostile = np.empty((1, 6), dtype=object)
     hostile[:] = Payload(trap)
     content = evaluation_content(np.array(RETURNS), ours=True, **{key: hostile})
-    assert read_if_sound(tmp_path / "evaluations.npz", content) is None
+    log = read_if_sound(tmp_path / "evaluations.npz", content)
+    assert (log is None) == (key != "unasked")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps(Payload(trap)))
     assert read_if_sound(tmp_path / "pickle.npz", pickle.dumps(Payload(trap))) is None
     assert not trap.exists()

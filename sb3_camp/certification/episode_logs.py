@@ -8,15 +8,12 @@ from several policies is refused, never repaired.
 """
 
 import csv
-import hashlib
 import io
 import json
 import math
 import re
 import reprlib
 import sys
-import zipfile
-import zlib
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from sb3_camp.errors import InputError
+from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows
 from sb3_camp.runs.scenario import Scenario
 
@@ -32,10 +30,19 @@ EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
 SELECTION_FORMAT = "sb3_camp-selection-1"
 
+MOST = 1e100
+"""No return, and no standard deviation of noise, can be larger: sums of them must stay finite."""
+
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
-# What np.load and zipfile raise for damaged or hostile content, besides their own errors
-_NPZ_ERRORS = (ArithmeticError, AttributeError, EOFError, KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+# The entries of an evaluation that are read; what else stands in the file is not even unpacked
+_ENTRIES = (
+    *("format", "timesteps", "results", "ep_lengths", "n_episodes", "min_reward"),
+    *("sigma", "deterministic", "seed", "first_env_seed", "last_env_seed", "n_envs", "native_vec_env", "pixels"),
+    *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys"),
+    *("algo", "model", "model_sha256"),
+    *("q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +62,12 @@ class EpisodeLog:
     :param seed: seed of the evaluation
     :param env_kwargs: keyword arguments of the environment
     :param env_wrappers: ``env_wrapper``, ``vec_env_wrapper`` and ``frame_stack`` as in the zoo's hyperparameters
+    :param env_versions: versions of the package that the environment comes from, or digests of its source, by name
     :param clean_keys: entries of a Dict observation that have no noise, sorted
     :param model: path of the checkpoint
     :param model_sha256: of the checkpoint's content
     :param timesteps: steps that the policy had been trained for
+    :param pixels: whether the observations are images with pixel values from 0 to 255
     :param n_envs: environments that played at once
     :param native_vec_env: whether they were Gymnasium's native vector environment
     :param min_reward: lowest raw reward of any step
@@ -81,10 +90,12 @@ class EpisodeLog:
     seed: int | None = None
     env_kwargs: dict[str, Any] | None = None
     env_wrappers: dict[str, Any] | None = None
+    env_versions: dict[str, str] | None = None
     clean_keys: list[str] | None = None
     model: str | None = None
     model_sha256: str | None = None
     timesteps: int | None = None
+    pixels: bool | None = None
     n_envs: int | None = None
     native_vec_env: bool | None = None
     min_reward: float | None = None
@@ -125,7 +136,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     :return: its episodes
     :raises InputError: if anything but complete episodes of one environment stands in it, with the line
     """
-    content = read_content(path)
+    content = read_bytes(path)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -145,7 +156,7 @@ def read_monitor(path: Path) -> EpisodeLog:
         columns = next(reader, [])
         _check_columns(path, columns)
         for row in reader:
-            rows.extend(_monitor_row(f"{path}, line {reader.line_num + 1}", row, columns, rows[-1] if rows else 0.0))
+            rows.extend(_monitor_row(f"{path}, line {reader.line_num + 1}", row, columns, rows[-1] if rows else -math.inf))
     except csv.Error as error:
         raise InputError(f"{path}, line {reader.line_num + 1}: {error}") from None
     if not rows:
@@ -154,7 +165,7 @@ def read_monitor(path: Path) -> EpisodeLog:
     env_id = header["env_id"]
     return EpisodeLog(
         path=path,
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=sha256(content),
         returns=returns,
         lengths=lengths.astype(np.int64),
         env_id=None if env_id == "None" else env_id,  # so the Monitor writes it for an unregistered environment
@@ -169,7 +180,7 @@ def read_header(path: Path) -> dict[str, Any]:
     :return: its header, among it ``t_start`` (a finite number) and ``env_id`` (a text)
     :raises InputError: if it cannot be read or has no such header
     """
-    return _monitor_header(path, read_content(path).partition(b"\n")[0].decode("utf-8", errors="replace"))
+    return _monitor_header(path, read_bytes(path).partition(b"\n")[0].decode("utf-8", errors="replace"))
 
 
 def _monitor_header(path: Path, line: str) -> dict[str, Any]:
@@ -202,12 +213,16 @@ def _monitor_row(where: str, row: list[str], columns: list[str], previous_t: flo
         raise InputError(f"{where}: {len(row)} fields, but the header has {len(columns)}")
     r, length, t = row[:3]
     for name, value in (("r", r), ("t", t)):
-        if not _NUMBER.fullmatch(value) or not math.isfinite(float(value)):
-            raise InputError(f"{where}: {name} must be a finite number, not {value!r}")
+        if not _NUMBER.fullmatch(value) or not abs(float(value)) <= MOST:
+            raise InputError(f"{where}: {name} must be a finite number of at most {MOST:g}, not {value!r}")
     if not _COUNT.fullmatch(length) or int(length) < 1:
         raise InputError(f"{where}: l must be a whole number of steps that is at least 1, not {length!r}")
-    if float(t) < previous_t:
-        raise InputError(f"{where}: t goes back from {previous_t:g} to {t}: an appended run, which may be of another policy")
+    if float(t) == previous_t:
+        raise InputError(f"{where}: t is {t} as in the line before: one episode twice, or two logs mixed into one")
+    if float(t) < max(0.0, previous_t):
+        raise InputError(
+            f"{where}: t goes back from {max(0.0, previous_t):g} to {t}: an appended run, which may be of another policy"
+        )
     return [float(r), int(length), float(t)]
 
 
@@ -219,22 +234,8 @@ def read_evaluations(path: Path) -> EpisodeLog:
     :return: its episodes
     :raises InputError: if the file is damaged, incomplete, or has several rows, which are different policies
     """
-    content = read_content(path)
-    try:
-        # np.load stops where an array's header says that it ends, and may never come to the checksum that covers the header
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"bad checksum of {damaged}")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            data = {key: file[key] for key in file.files}
-    except _NPZ_ERRORS as error:
-        raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {' '.join(str(error).split())}") from None
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: damaged, or not an npz file: {error}") from None
-    for key, value in data.items():
-        if not isinstance(value, np.ndarray):  # a member that is not called *.npy, as it is
-            raise InputError(f"{path}: damaged, or not an npz file of plain arrays: {reprlib.repr(key)} is none")
+    content = read_bytes(path)
+    data = read_npz(path, content, _ENTRIES)
     _refuse_unfit(path, str(data.get("format")))
     for key, kinds in (("timesteps", "iu"), ("results", "iuf"), ("ep_lengths", "iu")):
         if key not in data:
@@ -253,13 +254,13 @@ def read_evaluations(path: Path) -> EpisodeLog:
     if results.size == 0:
         raise InputError(f"{path}: no episodes")
     returns, lengths = results[0].astype(np.float64), lengths[0].astype(np.int64)
-    for name, values, good in (("results", returns, np.isfinite(returns)), ("ep_lengths", lengths, lengths >= 1)):
+    for name, values, good in (("results", returns, np.abs(returns) <= MOST), ("ep_lengths", lengths, lengths >= 1)):
         if not good.all():
             episode = int(np.argmin(good))
             raise InputError(f"{path}: {name}[0, {episode}] is {values[episode]}")
     about = _evaluation_record(path, data, len(returns)) if "format" in data else {}
     timesteps = int(data["timesteps"][0])
-    return EpisodeLog(path, hashlib.sha256(content).hexdigest(), returns, lengths, timesteps=timesteps, **about)
+    return EpisodeLog(path, sha256(content), returns, lengths, timesteps=timesteps, **about)
 
 
 def _refuse_unfit(path: Path, log_format: str) -> None:
@@ -295,8 +296,11 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
             f"{path}: incomplete: {n_episodes} of {expected} episodes: finish it with python -m sb3_camp.evaluate --resume"
         )
     sigma = entry("sigma", float)
-    if sigma < 0:
+    if not 0 <= sigma <= MOST:
         raise InputError(f"{path}: sigma is {sigma}")
+    env_versions = from_json("env_versions")
+    if not isinstance(env_versions, dict | None) or not all(isinstance(one, str) for one in (env_versions or {}).values()):
+        raise InputError(f"{path}: env_versions must be a JSON object of texts, not {reprlib.repr(env_versions)}")
     texts = {key: entry(key, str) for key in ("env_id", "algo", "model", "model_sha256")}
     env_kwargs, env_wrappers, clean_keys = map(from_json, ("env_kwargs", "env_wrappers", "clean_keys"))
     for key, value in (("env_kwargs", env_kwargs), ("env_wrappers", env_wrappers)):
@@ -313,10 +317,11 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "seed": entry("seed", int),
         "env_kwargs": env_kwargs,
         "env_wrappers": env_wrappers,
+        "env_versions": env_versions,
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
         **{key: entry(key, int) if key in data else None for key in ("n_envs", "first_env_seed", "last_env_seed")},
-        "native_vec_env": entry("native_vec_env", bool) if "native_vec_env" in data else None,
+        **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
         **texts,
@@ -343,15 +348,3 @@ def _q_gap(path: Path, data: dict[str, np.ndarray]) -> dict[str, Any]:
     if entries["levels"].shape != entries["quantiles"].shape:
         raise InputError(f"{path}: q_gap_levels and q_gap_quantiles must have the same length")
     return {name: entry.tolist() for name, entry in entries.items()}
-
-
-def read_content(path: Path) -> bytes:
-    """
-    :param path: a file
-    :return: its content
-    :raises InputError: if it cannot be read
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
-from sb3_camp.certification.episode_logs import EpisodeLog, read_content, read_header, read_log
+from sb3_camp.certification.episode_logs import EpisodeLog, read_header, read_log
 from sb3_camp.errors import InputError
+from sb3_camp.files import read_bytes
 from sb3_camp.runs.run_folder import RunFolder
 
 # Entries of an evaluation that decide what its episodes are episodes of
@@ -28,6 +29,8 @@ ALIKE = (
     "timesteps",
     "deterministic",
 )
+# Entries that do, where both logs have them: those of older versions have not
+ALIKE_IF_KNOWN = ("env_versions", "pixels")
 # Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.evaluation_file
 MAY_DIFFER = (
     *("format", "versions", "device", "model"),
@@ -113,7 +116,7 @@ def _end_of_training(run: RunFolder) -> float | None:
     """
     ends = []
     for file in run.path.glob("*monitor.csv"):
-        *rows, _cut_off = read_content(file).decode("utf-8", errors="replace").split("\n")
+        *rows, _cut_off = read_bytes(file).decode("utf-8", errors="replace").split("\n")
         times = (float(row[1]) for row in map(_ROW.match, reversed(rows[2:])) if row)
         ends.append(read_header(file)["t_start"] + next(times, 0.0))  # none if no episode has ended
     return max(ends, default=None)
@@ -129,6 +132,13 @@ def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             raise InputError(f"{second.path}: its {name} is {other}, but {first.path} has {one}: they cannot be pooled")
+    for name in ALIKE_IF_KNOWN:
+        one, other = getattr(first, name), getattr(second, name)
+        if one is not None and other is not None and one != other:
+            raise InputError(
+                f"{second.path}: its {name} is {other}, but {first.path} has {one}: not the same environment any more, so "
+                "evaluate both again"
+            )
     if not first.is_monitor:
         if not first.is_evaluation:
             raise InputError(f"{second.path}: cannot be pooled with {first.path}: nothing shows that they are of one policy")
