@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from sb3_camp.errors import CertificateViolation, InputError
+from sb3_camp.text import printable
 
 _VIOLATION = 3  # not 1, with which Python ends for an error of the program
 _BROKEN_PIPE = 128 + 13
@@ -40,7 +41,7 @@ def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
     except BrokenPipeError:
         raise
     except (CertificateViolation, InputError, OSError) as error:
-        print(f"{name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: error: {printable(' '.join(str(error).split()))}", file=sys.stderr)
         return _VIOLATION if isinstance(error, CertificateViolation) else 2
     except KeyboardInterrupt as error:
         left = str(error) or interrupted  # a command that knows more has raised it again

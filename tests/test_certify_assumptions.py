@@ -37,13 +37,63 @@ def warning_lines(capsys: pytest.CaptureFixture, *args: Any) -> list[str]:
 
 def test_a_noise_that_only_the_user_vouches_for_is_called_an_assumption(tmp_path, capsys):
     outside = write_monitor(tmp_path / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
-    assert certify(outside, "--sigma", 0.2, "-o", tmp_path) == 0
+    assert certify(outside, "--sigma", 0.2, "--min-return", 0, "-o", tmp_path) == 0
     assert certificate_in(tmp_path)["sigma_assumed"] is True
     assert "Assumed: the episodes were played with fresh noise of sigma 0.2" in capsys.readouterr().out
     evaluated = write_evaluation(tmp_path / "evaluations.npz", RETURNS, sigma=0.2)
     assert certify(evaluated, "--sigma", 0.2, "-o", tmp_path) == 0
     assert certificate_in(tmp_path)["sigma_assumed"] is False
     assert "fresh noise" not in capsys.readouterr().out
+
+
+def unknowing_log(folder: Path, kind: str) -> Path:
+    """A log that cannot know of noise, below the folder of a run."""
+    folder.mkdir(parents=True)
+    if kind == "monitor":
+        return write_monitor(folder / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
+    file = folder / "evaluations.npz"
+    np.savez(folder / "own.npz" if kind == "link" else file, timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
+    if kind == "link":
+        file.symlink_to(folder / "own.npz")
+    return file
+
+
+@pytest.mark.parametrize("kind", ["monitor", "callback", "link"])
+def test_a_log_that_cannot_know_of_noise_does_not_get_that_of_the_run_in_whose_folder_it_lies(tmp_path, capsys, kind):
+    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
+    write_monitor(run / "0.monitor.csv", [(9.0, 9, 0.25)], t_start=1.6e9)
+    path = unknowing_log(run / "eval", kind)
+    line = error_line(capsys, path)
+    assert f"{path}: nothing tells the noise" in line
+    assert f"{run / 'CartPole-v1/config.yml'} has sigma 0.4, but the log may be of other episodes" in line
+    assert "but --sigma says 0.3" in error_line(capsys, path, "--sigma", 0.3)
+    capsys.readouterr()
+    assert certify(path, "--sigma", 0.4, "-o", tmp_path) == 0
+    assert certificate_in(tmp_path)["sigma_assumed"] is True
+    assert "Assumed: the episodes were played with fresh noise of sigma 0.4" in capsys.readouterr().out
+
+
+def test_a_monitor_log_of_a_task_of_this_package_has_its_noise_inside(tmp_path):
+    run = make_run(tmp_path, "camp/CartPole1-v0", args={"env_kwargs": {"sigma": 0.3}})
+    write_monitor(run / "0.monitor.csv", [(9.0, 9, 0.25)], t_start=1.6e9, env_id="camp/CartPole1-v0")
+    (run / "enjoy").mkdir()
+    log = write_monitor(run / "enjoy/0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)], env_id="camp/CartPole1-v0")
+    assert certify(log, "-o", tmp_path) == 0
+    assert (certificate_in(tmp_path)["sigma"], certificate_in(tmp_path)["sigma_assumed"]) == (0.3, False)
+
+
+@pytest.mark.parametrize("env_id", ["Foreign-v0", "camp/Foreign-v0", "CartPole-v1"])
+@pytest.mark.parametrize("log", ["evaluations.npz", "enjoy"])
+def test_a_keyword_sigma_of_another_environment_is_not_noise(tmp_path, capsys, env_id, log):
+    run = make_run(tmp_path, env_id, args={"env_kwargs": {"sigma": 10}})
+    np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
+    write_monitor(run / "0.monitor.csv", [(9.0, 9, 0.25)], t_start=1.6e9, env_id=env_id)
+    (run / "enjoy").mkdir()
+    write_monitor(run / "enjoy/0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)], env_id=env_id)
+    line = error_line(capsys, run / log, "--min-return", 0)
+    assert f"the environment {env_id} is not of this package, so nothing is known of its noise" in line and "--sigma" in line
+    assert certify(run / log, "--min-return", 0, "--sigma", 10, "-o", tmp_path) == 0
+    assert (certificate_in(tmp_path)["sigma"], certificate_in(tmp_path)["sigma_assumed"]) == (10, True)
 
 
 def test_the_possible_returns_are_called_an_assumption(tmp_path, capsys):
@@ -71,7 +121,7 @@ def test_entries_without_noise_of_the_zoos_logs_stand_in_the_runs_config(tmp_pat
     write_monitor(run / "enjoy/0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
     older = write_evaluation(run / "certification/evaluations.npz", RETURNS, clean_keys=None, env_wrappers=None)
     for log in (run / "evaluations.npz", run / "enjoy", older):
-        assert certify(log, "-o", tmp_path) == 0
+        assert certify(log, "--sigma", 0.4, "-o", tmp_path) == 0
         assert certificate_in(tmp_path)["clean_keys"] == ["a"]
         assert "Not covered: perturbations of the entries a (clean_keys)\n" in capsys.readouterr().out
 
@@ -84,28 +134,14 @@ def test_refuses_entries_without_noise_that_contradict_the_config(tmp_path, caps
     assert f"{path}: its clean_keys are" in line and f"{run / 'CartPole-v1/config.yml'} says {configured}" in line
 
 
-def test_a_negative_reward_asks_for_the_lowest_return(tmp_path, capsys):
-    path = write_evaluation(tmp_path / "evaluations.npz", RETURNS, min_reward=-1.0)
-    line = error_line(capsys, path)
-    assert f"{path}: a step with reward -1 was seen: pass --min-return, the lowest return that any episode can have" in line
-    for lowest in (-5, 0):
-        assert warning_lines(capsys, path, "--min-return", lowest) == []
-        assert certificate_in(tmp_path)["min_return"] == lowest
-    write_evaluation(path, RETURNS, min_reward=0.0)
-    assert warning_lines(capsys, path) == []
-    write_evaluation(path, RETURNS, min_reward=None)
-    (line,) = warning_lines(capsys, path)
-    assert "negative rewards" in line and "--min-return" in line
-    assert warning_lines(capsys, path, "--min-return", "0") == []
-
-
 def test_a_foreign_wrapper_of_the_same_name_is_not_taken_for_the_noise(tmp_path, capsys):
     run = make_run(tmp_path, env_wrapper=[{"their.pkg.NoisyObservationWrapper": {"sigma": 0.4}}])
     np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
-    for options in ([], ["--sigma", "0.4"]):
-        line = error_line(capsys, run / "evaluations.npz", *options)
-        assert "their.pkg.NoisyObservationWrapper is not of this package" in line
-        assert "run python -m sb3_camp.evaluate --algo dqn --env CartPole-v1" in line and "--sigma S" in line
+    line = error_line(capsys, run / "evaluations.npz")
+    assert "their.pkg.NoisyObservationWrapper is not of this package" in line
+    assert "run python -m sb3_camp.evaluate --algo dqn --env CartPole-v1" in line and "--sigma S" in line
+    assert certify(run / "evaluations.npz", "--sigma", 0.4, "-o", tmp_path) == 0
+    assert certificate_in(tmp_path)["sigma_assumed"] is True
     # our own noise around it
     wrappers = {"env_wrapper": ["their.pkg.NoisyObservationWrapper", noise(0.4)]}
     write_evaluation(run / "certification/evaluations.npz", RETURNS, env_wrappers=json.dumps(wrappers))
@@ -127,6 +163,22 @@ def test_says_which_evaluation_and_which_checkpoint_it_is_about(tmp_path, capsys
     (run / "best_model.zip").write_bytes(b"another model")
     (line,) = warning_lines(capsys, run)
     assert f"{run / 'certification/evaluations.npz'}: its model is none of the *.zip files in {run}" in line
+
+
+def test_a_pipe_that_is_called_like_a_model_is_none(tmp_path, capsys):
+    run = noisy_run(tmp_path)
+    os.mkfifo(run / "another.zip")
+    (run / "endless.zip").symlink_to("/dev/zero")
+    assert warning_lines(capsys, run) == []
+
+
+def test_says_which_evaluation_does_not_tell_its_version_of_the_environment(tmp_path, capsys):
+    first = write_evaluation(tmp_path / "a.npz", RETURNS)
+    second = write_evaluation(tmp_path / "b.npz", RETURNS + 1, seed=1, env_versions=None)
+    (line,) = warning_lines(capsys, first, second)
+    assert f"{second}: nothing shows that it played the same version of the environment" in line and str(first) not in line
+    assert certificate_in(tmp_path)["env_versions"] == {"gymnasium": "1.0.0"}
+    assert warning_lines(capsys, second, "-o", tmp_path) == []
 
 
 def test_tells_the_steps_of_the_policy_that_the_callback_evaluated(tmp_path, capsys):

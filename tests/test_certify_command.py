@@ -21,6 +21,8 @@ import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
 from sb3_camp.certify import main
+from sb3_camp.files import only_writer
+from sb3_camp.plot import main as plot
 
 MODEL_SHA256 = hashlib.sha256(b"a model").hexdigest()
 RETURNS = np.random.default_rng(0).integers(20, 201, 400).astype(float)
@@ -157,10 +159,10 @@ def test_pools_monitor_logs_and_warns(tmp_path, capsys):
         env.step(np.array([env.action_space.sample() for _ in range(3)]))
     env.close()
     returns = np.concatenate([np.loadtxt(file, delimiter=",", skiprows=2, ndmin=2)[:, 0] for file in sorted(played.iterdir())])
-    assert certify(played) == 0
+    assert certify(played, "--sigma", 0.4) == 0
     printed = capsys.readouterr()
-    first, second = printed.err.splitlines()
-    assert first.startswith("certify: warning: a monitor log") and second.startswith("certify: warning: the log does not tell")
+    (first,) = printed.err.splitlines()
+    assert first.startswith("certify: warning: a monitor log")
     assert "cut off" in first and "over-represented" in first and "greedy" in first and "log of a training" in first
     assert "the log does not say" in printed.out
     certificate = json.loads((run / "certification/certificate.json").read_text())
@@ -181,7 +183,8 @@ def test_certifies_the_zoos_own_single_evaluation(tmp_path):
 def test_a_log_from_outside_the_zoo_takes_sigma_from_the_command_line(tmp_path, capsys):
     path = write_monitor(tmp_path / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
     assert f"{path}: nothing tells the noise" in error_line(capsys, path)
-    assert certify(path, "--sigma", "0.3") == 0
+    assert "nothing tells with which settings CartPole-v1 was made" in error_line(capsys, path, "--sigma", "0.3")
+    assert certify(path, "--sigma", "0.3", "--min-return", 0) == 0
     certificate = json.loads((tmp_path / "certificate.json").read_text())
     assert (certificate["sigma"], certificate["env_id"], certificate["algo"]) == (0.3, "CartPole-v1", None)
 
@@ -222,7 +225,10 @@ def test_an_evaluation_may_set_another_sigma_by_env_kwargs(tmp_path, capsys):
         ({}, ["--alpha", "0"], "alpha"),
         ({}, ["--alpha", "1.5"], "alpha"),
         ({}, ["--alpha", "1e-300"], "alpha must be at least 1e-50"),
-        ({}, ["--min-return", "50"], "evaluations.npz: holds the return 20, below 50: pass the lowest return"),
+        ({}, ["--min-return", "50"], "--min-return 50: an episode of CartPole-v1 can return 0: leave it out"),
+        ({}, ["--min-return", "nan"], "--min-return must be a finite number, not nan"),
+        ({}, ["--min-return=-1e308"], "--min-return must be a finite number, not -1e+308"),
+        ({}, ["--sigma", "1e308"], "--sigma must be a finite number that is at least 0, not 1e+308"),
         ({}, ["--radii", "0.1", "-0.1"], "--radii"),
         ({}, ["--radii", "inf"], "--radii"),
         ({}, ["--radii", "nan"], "--radii"),
@@ -253,9 +259,9 @@ def test_refuses_evaluations_that_the_noise_of_the_yml_did_not_reach(tmp_path, c
 
 
 def test_refuses_negative_returns_unless_told_the_lowest(tmp_path, capsys):
-    path = write_evaluation(tmp_path / "evaluations.npz", [-1.0, 1.0, 1.0], [9, 9, 9])
-    line = error_line(capsys, path)
-    assert str(path) in line and "-1" in line and "--min-return" in line
+    path = write_evaluation(tmp_path / "evaluations.npz", [-1.0, 1.0, 1.0], [9, 9, 9], env_id="Made-v0")
+    line = error_line(capsys, path, "--min-return", "0")
+    assert f"{path}: holds the return -1, below 0: pass the lowest return" in line and "--min-return" in line
     assert certify(path, "--min-return", "-1") == 0
     certificate = json.loads((tmp_path / "certificate.json").read_text())
     np.testing.assert_array_equal(
@@ -269,7 +275,8 @@ def test_refuses_negative_returns_unless_told_the_lowest(tmp_path, capsys):
 )
 def test_guesses_no_support(tmp_path, capsys, returns, lengths, env_id):
     path = write_evaluation(tmp_path / "evaluations.npz", returns, lengths, env_id=env_id)
-    assert "pass them with --support" in error_line(capsys, path, "--method", "clopper-pearson")
+    options = ["--method", "clopper-pearson", "--min-return", 0]
+    assert "pass them with --support" in error_line(capsys, path, *options)
 
 
 def test_refuses_traps_in_the_logs(tmp_path, capsys):
@@ -332,6 +339,36 @@ def test_a_failed_writing_keeps_the_old_certificate(tmp_path, monkeypatch, capsy
     monkeypatch.setattr(os, "replace", interrupt)
     assert certify(path, "--alpha", "0.5") == 130
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_two_commands_in_one_folder_lose_nothing_and_say_what_happened(tmp_path, capsys):
+    run = noisy_run(tmp_path)
+    folder = run / "certification"
+    assert certify(run) == 0
+    assert "Replaced" not in capsys.readouterr().out
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    with only_writer(folder):
+        line = error_line(capsys, run, "--alpha", 0.5)
+    assert f"{folder}: another command writes its results there now, so this one changed nothing" in line
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+    assert certify(run, "--alpha", 0.5) == 0
+    assert "Replaced: the certificate that was there (berk-jones, alpha 0.05, 400 episodes)\n" in capsys.readouterr().out
+
+
+def test_no_file_can_send_commands_to_the_terminal(tmp_path, capsys):
+    hostile = "\x1b[2J\x07\u202e\r\n"
+    path = write_evaluation(
+        tmp_path / f"a{hostile}.npz", RETURNS, env_id=f"E{hostile}", algo=f"A{hostile}", model=f"M{hostile}"
+    )
+    assert certify(path, "--min-return", -1, "--radii", 0) == 0
+    printed = capsys.readouterr()
+    line = error_line(capsys, path, "--min-return", 1000)
+    folder = tmp_path / f"b{hostile}"
+    for text in (printed.out + printed.err, line, error_line(capsys, folder)):
+        assert r"\x1b" in text and all(one.isprintable() or one == "\n" for one in text)
+    (tmp_path / "a.json").write_text(json.dumps({"format": "sb3_camp-certificate-1", "sigma": hostile}))
+    assert plot(["certificate", str(tmp_path / "a.json")]) == plot(["certificate", str(folder)]) == 2
+    assert all(one.isprintable() or one == "\n" for one in capsys.readouterr().err)
 
 
 def test_two_seeds_of_one_model_are_pooled(tmp_path):

@@ -1,9 +1,11 @@
-"""What certify knows of the returns of the package's tasks: no certificate may assume that the worst one cannot happen."""
+"""The lowest return: no certificate may assume that what was not seen cannot happen."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from test_certify_command import certify, error_line
@@ -56,4 +58,91 @@ def test_every_task_has_a_lowest_return_and_settings_that_may_change_it_are_its_
         assert lowest_return(env_id, {"sigma": 1.0}) is not None
         settings = {"camp/Highway-v0": "config"}.get(env_id, "game" if "game" in task["kwargs"] else None)
         assert settings is None or lowest_return(env_id, {settings: None}) is None
-    assert lowest_return("CartPole-v1", {}) is None
+    assert lowest_return("Made-v0", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("env_id", "lowest"),
+    [("CartPole-v0", 0), ("CartPole-v1", 0), ("Pendulum-v1", -3254.72), ("MountainCar-v0", -200), ("Acrobot-v1", -500)],
+)
+def test_what_is_known_of_gymnasiums_environments_holds_in_them(env_id, lowest):
+    known = lowest_return(env_id, {})
+    assert known == pytest.approx(lowest, rel=1e-5)
+    env = gym.make(env_id)
+    assert env.spec is not None and env.spec.max_episode_steps is not None
+    for action in (env.action_space.sample(), getattr(env.action_space, "high", 0), getattr(env.action_space, "low", 1)):
+        env.reset(seed=0)
+        if env_id.startswith("Pendulum"):
+            env.unwrapped.state = np.array([np.pi, 8.0])
+            assert env.step(action)[1] >= known / env.spec.max_episode_steps
+        total, done = 0.0, False
+        while not done:
+            _, reward, terminated, truncated, _ = env.step(action)
+            total, done = total + float(reward), terminated or truncated
+        assert total >= known
+        assert env_id in ("CartPole-v0", "CartPole-v1", "Pendulum-v1") or total == known
+    assert lowest_return(env_id, {"render_mode": "rgb_array"}) == known
+    for changed in ("max_episode_steps", "sutton_barto_reward", "new"):
+        assert lowest_return(env_id, {changed: 1}) is None
+
+
+def test_pendulum_reaches_what_is_known_as_its_lowest_reward_nearly():
+    env = gym.make("Pendulum-v1").unwrapped
+    env.reset(seed=0)
+    env.state = np.array([np.pi * (1 - 1e-12), 8.0])
+    reward = env.step(np.array([2.0], np.float32))[1]
+    assert 0 <= reward - lowest_return("Pendulum-v1", {}) / 200 < 1e-5
+
+
+def test_where_the_lowest_return_is_not_known_it_is_asked_for(tmp_path, capsys):
+    path = tmp_path / "evaluations.npz"
+    for changes, texts in (
+        ({"env_id": "Made-v0"}, ["the lowest return of Made-v0 is not known, and the episodes seen need not show it"]),
+        (
+            {"env_id": "Made-v0", "min_reward": -1.5},
+            ["lowest reward of a step (seen: -1.5) times the most steps of an episode"],
+        ),
+        ({"env_id": "MountainCarContinuous-v0"}, ["the most steps of an episode (999 unless changed)"]),
+        ({"env_kwargs": '{"sutton_barto_reward": true}'}, ["settings of CartPole-v1 were changed (sutton_barto_reward)"]),
+    ):
+        write_evaluation(path, np.arange(1.0, 30), **changes)
+        line = error_line(capsys, path)
+        assert all(
+            text in line for text in [f"{path}: ", "pass --min-return, a return that no episode can fall below", *texts]
+        )
+        assert certify(path, "--min-return", -3) == 0
+        certificate = json.loads((tmp_path / "certificate.json").read_text())
+        assert (certificate["min_return"], certificate["min_return_basis"]) == (-3, "given")
+        assert "Assumed: no episode can return less than -3 (--min-return)\n" in capsys.readouterr().out
+    write_evaluation(path, np.arange(1.0, 30))
+    assert certify(path) == 0
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    assert (certificate["min_return"], certificate["min_return_basis"]) == (0, "known")
+    assert "Known of CartPole-v1: no episode can return less than 0\n" in capsys.readouterr().out
+
+
+METHODS = [["berk-jones"], ["dkw"], *(["clopper-pearson", "--support", *points] for points in (("3", "7", "20"), ("20",)))]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("highest", [0, 3])
+def test_says_how_the_bound_depends_on_the_lowest_return(tmp_path, capsys, method, highest):
+    path = write_evaluation(tmp_path / "evaluations.npz", [3.0] * 5 + [7.0] * 30 + [20.0] * 100, env_id="Made-v0")
+    options = ["--radii", 0, 0.1, 0.4, 1.1, "--method", *method, "--min-return"]
+    curves, slopes = {}, {}
+    if "3" in method and highest == 3:
+        return  # a threshold too, which shares alpha as soon as the lowest return is below it
+    for lowest in (highest, -1, -50):
+        assert certify(path, *options, lowest) == 0
+        certificate = json.loads((tmp_path / "certificate.json").read_text())
+        curves[lowest], slopes[lowest] = map(np.array, (certificate["certified_return"], certificate["min_return_slope"]))
+    for lowest in (-1, -50):
+        np.testing.assert_allclose(
+            curves[lowest], curves[highest] + (lowest - highest) * slopes[highest], rtol=1e-9, atol=1e-9
+        )
+        np.testing.assert_array_equal(slopes[lowest], slopes[highest])
+    text = capsys.readouterr().out
+    assert "For each 1 that an episode could return less than -50, the bound would be lower by\n" in text
+    numbers = re.findall(r"^(\S+) at radius 0, (\S+) at radius 0.4, (\S+) at radius 1.1$", text, re.M)[-1]
+    for number, slope in zip(map(float, numbers), slopes[highest][[0, 2, 3]], strict=True):
+        assert 0 <= number - slope <= 1.0001e-4

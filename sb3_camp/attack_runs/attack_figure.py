@@ -8,9 +8,10 @@ from sb3_camp.attack_runs.consistency import Comparison
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
-from sb3_camp.certification.rounded_text import confidence, exact, printable
+from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import is_smoothing_noise
+from sb3_camp.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

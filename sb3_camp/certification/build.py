@@ -12,6 +12,7 @@ from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
 from sb3_camp.certification.certificate import Ceiling, Certificate, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.version import __version__
@@ -27,7 +28,6 @@ def build_certificate(
     min_return: float = 0.0,
     support: Sequence[float] | None = None,
     targets: Sequence[float] = (),
-    sigma_assumed: bool = False,
 ) -> Certificate:
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
@@ -40,8 +40,7 @@ def build_certificate(
     :param min_return: a return that no episode can fall below
     :param support: for ``"clopper-pearson"``, the thresholds that share alpha, fixed beforehand
     :param targets: returns whose largest certified radius is wanted too
-    :param sigma_assumed: whether neither the logs nor the run folder tells sigma
-    :return: the certificate
+    :return: the certificate, with what the first log tells of the episodes
     :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
     """
     for log in logs:
@@ -65,17 +64,19 @@ def build_certificate(
         trained_env_id=first.trained_env_id,
         env_kwargs=first.env_kwargs,
         env_wrappers=first.env_wrappers,
+        env_versions=next((log.env_versions for log in logs if log.env_versions is not None), None),
         algo=first.algo,
         model=first.model,
         model_sha256=first.model_sha256,
         timesteps=first.timesteps,
         deterministic=first.deterministic,
         sigma=sigma,
-        sigma_assumed=sigma_assumed,
+        pixels=first.pixels,
         clean_keys=first.clean_keys,
         method=method,
         alpha=alpha,
         min_return=min_return,
+        min_return_slope=_slope(returns, ratios_of(radii, sigma), **options),
         support=None if support is None else [float(value) for value in support],
         n_episodes=len(returns),
         mean_return=float(returns.mean()),
@@ -91,6 +92,22 @@ def build_certificate(
             "scipy": scipy.__version__,
         },
     )
+
+
+def _slope(
+    returns: np.ndarray,
+    ratios: np.ndarray,
+    *,
+    alpha: float,
+    method: str,
+    min_return: float,
+    support: Sequence[float] | None,
+) -> list[float]:
+    """By how much the certified return is lower for each 1 that ``min_return`` is lower: what its first threshold misses."""
+    lower = min_return - max(1.0, abs(min_return))
+    points = None if support is None else [value for value in support if value > min_return] or [min_return]
+    band = return_band(returns, alpha=alpha, method=method, min_return=lower, support=points)
+    return [1 - band.reach_probability(float(np.nextafter(lower, np.inf)), ratio) for ratio in ratios.tolist()]
 
 
 def _source(log: EpisodeLog) -> Source:

@@ -60,6 +60,7 @@ class Certificate:
     trained_env_id: str | None = None
     env_kwargs: dict[str, Any] | None = None
     env_wrappers: dict[str, Any] | None = None
+    env_versions: dict[str, str] | None = None
     algo: str | None = None
     model: str | None = None
     model_sha256: str | None = None
@@ -67,10 +68,13 @@ class Certificate:
     deterministic: bool | None = None
     sigma: float
     sigma_assumed: bool | None = None
+    pixels: bool | None = None
     clean_keys: list[str] | None = None
     method: str
     alpha: float
     min_return: float
+    min_return_basis: str | None = None
+    min_return_slope: list[float] | None = None
     support: list[float] | None = None
     n_episodes: int
     mean_return: float
@@ -95,7 +99,11 @@ class Certificate:
         """
         :return: what ``certificate.json`` holds
         """
-        content = {"format": CERTIFICATE_FORMAT, **asdict(self)}
+        content: dict[str, Any] = {"format": CERTIFICATE_FORMAT}
+        for name, value in asdict(self).items():
+            if name == "ceiling":
+                content["radii_over_255"] = [radius / 255 for radius in self.radii] if self.pixels else None
+            content[name] = value
         for source in content["sources"]:
             if source["q_gap"] is None:
                 del source["q_gap"]
@@ -205,6 +213,7 @@ _KINDS = {
     "trained_env_id": _TEXT,
     "env_kwargs": _OBJECT,
     "env_wrappers": _OBJECT,
+    "env_versions": _OBJECT,
     "algo": _TEXT,
     "model": _TEXT,
     "model_sha256": _TEXT,
@@ -212,10 +221,13 @@ _KINDS = {
     "deterministic": _SWITCH,
     "sigma": _NUMBER,
     "sigma_assumed": _SWITCH,
+    "pixels": _SWITCH,
     "clean_keys": _Kind(_is_list_of(_is_text), "a list of texts"),
     "method": _TEXT,
     "alpha": _NUMBER,
     "min_return": _NUMBER,
+    "min_return_basis": _TEXT,
+    "min_return_slope": _NUMBERS,
     "support": _NUMBERS,
     "n_episodes": _COUNT,
     "mean_return": _NUMBER,

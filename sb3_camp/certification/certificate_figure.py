@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
-from sb3_camp.certification.rounded_text import exact, printable
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

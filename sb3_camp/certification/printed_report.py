@@ -1,8 +1,17 @@
 """A certificate as text for people, for the terminal."""
 
+from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.bands import berk_jones_level, largest_ratio
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, printable, quotient
+from sb3_camp.certification.rounded_text import (
+    ceil_decimals,
+    confidence,
+    exact,
+    floor_decimals,
+    floor_digits,
+    quotient,
+)
+from sb3_camp.text import printable
 
 
 def print_report(certificate: Certificate, every: int) -> None:
@@ -21,24 +30,26 @@ def print_report(certificate: Certificate, every: int) -> None:
     )
     if certificate.model is not None or certificate.timesteps is not None:
         print(f"Checkpoint: {_checkpoint(certificate)}")
+    scale = f" of 255 ({floor_digits(quotient(sigma, 255), 6)})" if certificate.pixels else ""
     print(
-        f"Noise sigma {exact(sigma)}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
+        f"Noise sigma {exact(sigma)}{scale}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
         "for all radii together"
     )
     if certificate.sigma_assumed:
         print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (--sigma)")
-    print(f"Assumed: no episode can return less than {exact(certificate.min_return)} (--min-return)")
+    if certificate.min_return_basis == KNOWN:
+        print(
+            f"Known of {printable(certificate.env_id or '')}: no episode can return less than {exact(certificate.min_return)}"
+        )
+    else:
+        print(f"Assumed: no episode can return less than {exact(certificate.min_return)} (--min-return)")
     if certificate.support is not None:
         low, high = exact(certificate.support[0]), exact(certificate.support[-1])
         print(f"Assumed: the {len(certificate.support)} thresholds from {low} to {high} were fixed beforehand (--support)")
     if certificate.clean_keys:
         print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate.clean_keys))} (clean_keys)")
-    print(f"\n{'radius':>12} {'radius/sigma':>14} {'certified return':>18}")
-    curve = list(zip(certificate.radii, certificate.certified_return, strict=True))
-    for radius, value in curve[::every]:
-        # A radius that is shown too small is on the safe side too
-        texts = floor_digits(radius, 6), floor_decimals(quotient(radius, sigma), 3), floor_decimals(value, 3)
-        print("{:>12} {:>14} {:>18}".format(*texts))
+    _print_curve(certificate, every)
+    _print_slope(certificate)
     if certificate.ceiling is not None:
         _print_ceiling(certificate, certificate.ceiling.ratio)
     for target, reached in certificate.targets.items():
@@ -46,6 +57,32 @@ def print_report(certificate: Certificate, every: int) -> None:
             f"Return {target}: "
             + ("not certified at any radius" if reached is None else f"certified up to radius {floor_digits(reached, 6)}")
         )
+
+
+def _print_curve(certificate: Certificate, every: int) -> None:
+    over_255 = f" {'radius/255':>12}" if certificate.pixels else ""
+    print(f"\n{'radius':>12}{over_255} {'radius/sigma':>14} {'certified return':>18}")
+    curve = list(zip(certificate.radii, certificate.certified_return, strict=True))
+    for radius, value in curve[::every]:
+        # A radius that is shown too small is on the safe side too
+        over_255 = f" {floor_digits(quotient(radius, 255), 6):>12}" if certificate.pixels else ""
+        ratio = floor_decimals(quotient(radius, certificate.sigma), 3)
+        print(f"{floor_digits(radius, 6):>12}{over_255} {ratio:>14} {floor_decimals(value, 3):>18}")
+
+
+def _print_slope(certificate: Certificate) -> None:
+    """How much hangs on the lowest return."""
+    if certificate.min_return_slope is None:
+        return
+    slope = certificate.min_return_slope
+    # At the first radius, at that nearest to sigma, and at the last
+    nearest = min(range(len(slope)), key=lambda index: abs(certificate.radii[index] - certificate.sigma))
+    texts = [
+        f"{ceil_decimals(slope[index], 4)} at radius {floor_digits(certificate.radii[index], 6)}"
+        for index in sorted({0, nearest, len(slope) - 1})
+    ]
+    print(f"\nFor each 1 that an episode could return less than {exact(certificate.min_return)}, the bound would be lower by")
+    print(", ".join(texts))
 
 
 def _print_ceiling(certificate: Certificate, ratio: float) -> None:

@@ -1,5 +1,5 @@
 """
-Numbers and names as text for people: a bound is never shown higher than it is, a setting always as it is.
+Numbers as text for people: a bound is never shown higher than it is, a setting always as it is.
 
 All functions take the decimal number that Python shows for a float (``0.7``), not the binary one just below or above it.
 """
@@ -17,6 +17,15 @@ def floor_decimals(value: float | Decimal, decimals: int) -> str:
     :return: the number, rounded down
     """
     return f"{_decimal(value).quantize(Decimal(10) ** -decimals, context=_EXACT):f}"
+
+
+def ceil_decimals(value: float, decimals: int) -> str:
+    """
+    :param value: a finite number
+    :param decimals: decimals to show
+    :return: the number, rounded up
+    """
+    return f"{-(-_decimal(value)).quantize(Decimal(10) ** -decimals, context=_EXACT) + 0:f}"
 
 
 def floor_digits(value: float | Decimal, digits: int) -> str:
@@ -54,14 +63,6 @@ def confidence(alpha: float) -> str:
     """
     percent = _EXACT.subtract(100, 100 * _decimal(alpha)).normalize(_EXACT)
     return f"{percent:f} %" if len(percent.as_tuple().digits) <= 10 else f"1 - {exact(alpha)}"
-
-
-def printable(text: str) -> str:
-    """
-    :param text: a name from a file
-    :return: the name, with escapes in place of what a terminal cannot show or would obey
-    """
-    return text if text.isprintable() else ascii(text)
 
 
 def _decimal(value: float | Decimal) -> Decimal:

@@ -86,3 +86,11 @@ def default_sigma(env_id: str) -> float | None:
     if env_id not in TASKS or spec is None or spec.entry_point != TASKS[env_id]["entry_point"]:
         return None
     return float(spec.kwargs.get("sigma", TASKS[env_id]["kwargs"]["sigma"]))
+
+
+def is_image_task(env_id: str) -> bool:
+    """
+    :param env_id: Id of an environment, as Gymnasium registers it
+    :return: whether it is a task of this package whose observations are images, with pixel values from 0 to 255
+    """
+    return TASKS.get(env_id, {}).get("entry_point") == _ATARI["entry_point"]

@@ -1,0 +1,199 @@
+"""
+What is known of the episodes in logs, and what only the user says: the noise that was on the observations, the entries that
+have none, the lowest return.
+
+A file is trusted only for what it can know. An evaluation by ``sb3_camp.evaluate`` knows its noise. A log of the zoo or of SB3
+does not: it may have been put into the folder of a run whose settings have noise.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+
+from sb3_camp.certification.episode_logs import MOST, EpisodeLog
+from sb3_camp.certification.rounded_text import exact
+from sb3_camp.errors import InputError
+from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.runs.scenario import takes_sigma
+from sb3_camp.tasks.returns import lowest_return
+
+GIVEN, KNOWN = "given", "known"
+"""Where the lowest return comes from: from the user, or from a table of this package."""
+
+
+def find_run(logs: Sequence[EpisodeLog]) -> RunFolder | None:
+    """
+    :param logs: the logs
+    :return: the run folder that all of them lie in, None if they lie in none
+    :raises InputError: if they lie in different ones, or do not belong where they lie
+    """
+    runs = [RunFolder.containing(log.path) for log in logs]
+    for log, run in zip(logs, runs, strict=True):
+        if (run and run.path) != (runs[0] and runs[0].path):
+            raise InputError(f"{log.path}: not in the same run folder as {logs[0].path}")
+        if run is None:
+            continue
+        logged_in = log.trained_env_id or log.env_id
+        for name, logged, configured in (("env_id", logged_in, run.env_id), ("algo", log.algo, run.algo)):
+            if logged is not None and logged != configured:
+                raise InputError(f"{log.path}: its {name} is {logged}, but it lies in the folder of a run of {configured}")
+    return runs[0]
+
+
+def played_in(log: EpisodeLog, run: RunFolder | None) -> str:
+    """
+    :param log: one of the logs
+    :param run: the run folder that it lies in
+    :return: id of the environment of the episodes, empty if nothing tells
+    """
+    return log.env_id or (run.env_id if run is not None else "")
+
+
+def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> tuple[float, bool]:
+    """
+    :param log: one of the logs, which agree in their noise
+    :param run: the run folder that it lies in
+    :param given: ``--sigma``
+    :return: standard deviation of the noise that the episodes were played with, and whether only the user says so
+    :raises InputError: if nothing tells it, if those that tell do not agree, or if there is no noise
+    """
+    if given is not None and not 0 <= given <= MOST:
+        raise InputError(f"--sigma must be a finite number that is at least 0, not {given:g}")
+    said = [] if log.sigma is None else [(str(log.path), log.sigma)]
+    configured = 0.0 if run is None else _configured_sigma(log, run)
+    # A model that was trained without noise may be evaluated with it: then the log says so
+    if run is not None and configured > 0:
+        said.append((str(run.config_file), configured))
+    if given is not None:
+        said.append(("--sigma", given))
+    assumed = log.sigma is None and not (run is not None and configured > 0 and _has_its_noise(log, run))
+    if assumed:
+        _check_may_be_assumed(log, run, configured, given)
+    where, sigma = said[0]
+    if sigma == 0:
+        raise InputError(f"{where}: no smoothing noise on observations, so there is nothing to certify (log: {log.path})")
+    for other, value in said[1:]:
+        if not math.isclose(value, sigma, rel_tol=1e-6):
+            raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}")
+    return sigma, assumed
+
+
+def _configured_sigma(log: EpisodeLog, run: RunFolder) -> float:
+    """The noise of the run by its settings, 0 without, or where they are of another environment than that of the episodes."""
+    if log.trained_env_id is not None:
+        return 0.0
+    if log.env_kwargs is not None:  # may set another sigma than the training had
+        run = replace(run, args={**run.args, "env_kwargs": log.env_kwargs})
+    noise = run.smoothing_noise(not log.is_monitor and not log.is_evaluation, unknown_were_checked=log.is_evaluation)
+    return 0.0 if noise is None else noise.sigma
+
+
+def _has_its_noise(log: EpisodeLog, run: RunFolder) -> bool:
+    """Whether the noise in the settings of the run was on the episodes of a log that does not know it itself."""
+    if log.is_monitor:  # which stands inside of any noise wrapper
+        return log.env_id == run.env_id and takes_sigma(run.env_id)
+    # The log of the zoo's own evaluations; one of the same kind elsewhere in the folder may be of any environment
+    return log.path.resolve() == (run.path / "evaluations.npz").resolve()
+
+
+def _check_may_be_assumed(log: EpisodeLog, run: RunFolder | None, configured: float, given: float | None) -> None:
+    if run is not None and configured == 0:
+        unknown = _unknown_noise(run)
+        if unknown is None:
+            raise InputError(
+                f"{run.config_file}: no smoothing noise on observations, so there is nothing to certify (log: {log.path}): "
+                f"run {run.evaluate_command()}"
+            )
+        if given is None:
+            raise InputError(
+                f"{run.config_file}: {unknown} is not of this package, so nothing is known of its noise: if the episodes of "
+                f"{log.path} had fresh Gaussian noise on each observation, say its sigma with --sigma; otherwise run "
+                f"{run.evaluate_command()}"
+            )
+    if given is None:
+        hint = f" ({run.config_file} has sigma {configured:g}, but the log may be of other episodes)" if run else ""
+        raise InputError(
+            f"{log.path}: nothing tells the noise that was on the observations{hint}: if there was noise, say its sigma with "
+            "--sigma, which the certificate will call an assumption, or use python -m sb3_camp.evaluate"
+        )
+
+
+def _unknown_noise(run: RunFolder) -> str | None:
+    """What in a run may add noise of its own, None if nothing may."""
+    foreign = run.foreign_noise()
+    if foreign is not None:
+        return foreign
+    env_kwargs = run.scenario().env_kwargs
+    return f"the environment {run.env_id}" if "sigma" in env_kwargs or run.env_id not in gym.registry else None
+
+
+def find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None:
+    """
+    :param log: one of the logs
+    :param run: the run folder that it lies in
+    :return: the entries of the observation that have no noise; None if nothing tells
+    :raises InputError: if log and run do not agree
+    """
+    noise = None if run is None else run.smoothing_noise(unknown_were_checked=True)
+    configured = None if noise is None else sorted(noise.clean_keys)
+    if log.clean_keys is not None and configured is not None and log.clean_keys != configured:
+        assert run is not None
+        raise InputError(
+            f"{log.path}: its clean_keys are {log.clean_keys}, but {run.config_file} says {configured}: evaluate again"
+        )
+    return configured if log.clean_keys is None else log.clean_keys
+
+
+def find_min_return(logs: Sequence[EpisodeLog], run: RunFolder | None, given: float | None) -> tuple[float, str]:
+    """
+    The lowest return that any episode can have. What was seen does not show it: the worst episode may be one that only an
+    adversary brings about.
+
+    :param logs: the logs
+    :param run: the run folder that they lie in
+    :param given: ``--min-return``
+    :return: the lowest return, and :data:`GIVEN` or :data:`KNOWN`
+    :raises InputError: if it is neither given nor known, or if the given one is above the known one
+    """
+    if given is not None and not abs(given) <= MOST:
+        raise InputError(f"--min-return must be a finite number, not {given:g}")
+    log = logs[0]
+    env_id = played_in(log, run)
+    env_kwargs = _given_env_kwargs(log, run)
+    known = None if env_kwargs is None else lowest_return(env_id, env_kwargs)
+    if given is not None:
+        if known is not None and given > known:
+            raise InputError(f"--min-return {given:g}: an episode of {env_id} can return {known:g}: leave it out")
+        return given, GIVEN
+    if known is not None:
+        return known, KNOWN
+    raise InputError(f"{log.path}: {_how_to_find(logs, env_id, env_kwargs)}")
+
+
+def _how_to_find(logs: Sequence[EpisodeLog], env_id: str, env_kwargs: dict[str, Any] | None) -> str:
+    """Why the lowest return is asked for, and where the user finds it."""
+    if env_kwargs is None:
+        reason = f"nothing tells with which settings {env_id or 'the environment'} was made, so its lowest return is not known"
+    elif env_kwargs and lowest_return(env_id, {}) is not None:
+        reason = f"settings of {env_id} were changed ({', '.join(env_kwargs)}), so that its lowest return is not known"
+    else:
+        reason = f"the lowest return of {env_id or 'the environment'} is not known, and the episodes seen need not show it"
+    seen = min((log.min_reward for log in logs if log.min_reward is not None), default=math.inf)
+    lowest = f" (seen: {exact(seen)})" if seen < 0 else ""
+    spec = gym.registry.get(env_id)
+    limit = "" if spec is None or spec.max_episode_steps is None else f" ({spec.max_episode_steps} unless changed)"
+    return (
+        f"{reason}: pass --min-return, a return that no episode can fall below whatever the actions: 0 if no reward is "
+        f"negative, otherwise the lowest reward of a step{lowest} times the most steps of an episode{limit}"
+    )
+
+
+def _given_env_kwargs(log: EpisodeLog, run: RunFolder | None) -> dict[str, Any] | None:
+    """What the log says, or all that the zoo may have given to the environment that it was played in; None if unknown."""
+    if log.env_kwargs is not None or run is None:
+        return log.env_kwargs
+    given = (run.config.get("env_kwargs"), run.args.get("env_kwargs"), run.args.get("eval_env_kwargs"))
+    return {name: value for kwargs in given for name, value in (kwargs or {}).items()}
