@@ -5,11 +5,15 @@ The import registers the tasks (``camp/...``) with Gymnasium. The public names l
 alone needs neither PyTorch nor Stable-Baselines3.
 """
 
-from typing import TYPE_CHECKING
+from sb3_camp.working_folder import leave_working_folder
 
-from sb3_camp.lazy_imports import lazy_imports
-from sb3_camp.tasks import register_tasks
-from sb3_camp.version import __version__
+leave_working_folder()  # before the working folder can be asked for what is imported next
+
+from typing import TYPE_CHECKING  # noqa: E402
+
+from sb3_camp.lazy_imports import lazy_imports  # noqa: E402
+from sb3_camp.tasks import register_tasks  # noqa: E402
+from sb3_camp.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
     from sb3_camp.camp_dqn import CAMPDQN

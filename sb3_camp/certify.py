@@ -25,7 +25,7 @@ from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.rounded_text import exact
-from sb3_camp.command_line import exit_status
+from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.runs.run_folder import RunFolder
@@ -46,7 +46,7 @@ _MOST_RETURNS = 10_000_000
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="certify",
-        usage="python -m sb3_camp.certify PATH [PATH ...] [options]",
+        usage=f"{invocation('certify')} PATH [PATH ...] [options]",
         description="Certify the expected return of a smoothed policy under attacks on its observations.",
     )
     parser.add_argument(

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.text import printable
@@ -11,6 +12,14 @@ from sb3_camp.text import printable
 _VIOLATION = 3  # not 1, with which Python ends for an error of the program
 _BROKEN_PIPE = 128 + 13
 """What a shell reports for a program that SIGPIPE has ended."""
+
+
+def invocation(command: str) -> str:
+    """
+    :param command: Name of a command
+    :return: how the user calls it, for its usage: as a command of ``sb3-camp`` or as a module
+    """
+    return f"sb3-camp {command}" if Path(sys.argv[0]).stem == "sb3-camp" else f"python -m sb3_camp.{command}"
 
 
 def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -> int:

@@ -25,7 +25,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from tqdm import tqdm
 
 import sb3_camp.zoo
-from sb3_camp.command_line import exit_status
+from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint, sha256
@@ -57,7 +57,7 @@ _Play = Callable[..., Episodes]
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="evaluate",
-        usage="python -m sb3_camp.evaluate --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
+        usage=f"{invocation('evaluate')} --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
         description="Play exactly N independent episodes of one fixed policy on noisy observations, for a certificate.",
     )
     add_zoo_arguments(

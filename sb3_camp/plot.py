@@ -25,7 +25,7 @@ from sb3_camp.certification.certificate_figure import (
 )
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
-from sb3_camp.command_line import exit_status
+from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, sha256
 
@@ -33,14 +33,14 @@ from sb3_camp.files import read_bytes, sha256
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="plot",
-        usage="python -m sb3_camp.plot {certificate,attack,both} ...",
+        usage=f"{invocation('plot')} {{certificate,attack,both}} ...",
         description="Lay the results of several runs on one picture.",
     )
-    kinds = parser.add_subparsers(title="what to draw", required=True, metavar="{certificate,attack,both}")
+    kinds = parser.add_subparsers(title="what to draw", required=True, metavar="{certificate,attack,both}", prog="plot")
     certificate = kinds.add_parser(
         "certificate",
         help="certified returns over the l2 norm of the attack",
-        usage="python -m sb3_camp.plot certificate PATH [PATH ...] [options]",
+        usage=f"{invocation('plot')} certificate PATH [PATH ...] [options]",
         description="Lay the certificates of several runs on one picture.",
     )
     certificate.set_defaults(command=_plot_certificates)

@@ -66,6 +66,11 @@ def test_the_sdist_holds_what_make_needs(distributions):
     assert needed | {"tests/test_packaging.py", "zoo_scripts/train.py", "benchmarks/startup_cost.py"} <= names
 
 
+def test_the_console_script_runs(installed, tmp_path):
+    script = Path(installed.python).with_name("sb3-camp")
+    assert installed.run(str(script), "--version", cwd=tmp_path).stdout.startswith("sb3_camp ")
+
+
 # The stock zoo
 
 

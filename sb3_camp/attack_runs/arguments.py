@@ -5,6 +5,7 @@ import argparse
 import numpy as np
 from gymnasium import spaces
 
+from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments
 from sb3_camp.wrappers.adversary import ATTACKS
@@ -21,7 +22,7 @@ def attack_parser() -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="attack",
-        usage="python -m sb3_camp.attack --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
+        usage=f"{invocation('attack')} --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
         description="Play exactly N episodes of one fixed policy at each budget of an adversary on its observations.",
     )
     parser.add_argument("--attack", help="the attack (default: %(default)s)", choices=list(ATTACKS), default="pgd")

@@ -15,6 +15,7 @@ from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated
 from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
+from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
 
 _PIXEL = 255
@@ -37,7 +38,7 @@ def add_attack_command(kinds: Any) -> None:
     parser = kinds.add_parser(
         "attack",
         help="mean returns over the budget of the attack",
-        usage="python -m sb3_camp.plot attack PATH [PATH ...] [options]",
+        usage=f"{invocation('plot')} attack PATH [PATH ...] [options]",
         description="Lay the returns of several agents, or under several attacks, on one picture.",
     )
     parser.add_argument(
@@ -54,7 +55,7 @@ def add_both_command(kinds: Any) -> None:
     parser = kinds.add_parser(
         "both",
         help="the certificate of an agent and its mean returns under attack",
-        usage="python -m sb3_camp.plot both PATH [PATH ...] [options]",
+        usage=f"{invocation('plot')} both PATH [PATH ...] [options]",
         description="Lay the certificate of an agent and its returns under attack on one picture. Exit status 3 tells that "
         "attacked episodes contradict the certificate.",
     )

@@ -1,0 +1,99 @@
+"""``sb3-camp``: all commands under one name, quick to list them, and safe in a folder that comes from elsewhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_episode_logs import write_evaluation
+
+import sb3_camp
+from sb3_camp.__main__ import COMMANDS, main
+from sb3_camp.version import __version__
+
+ROOT = Path(sb3_camp.__file__).parents[1]
+# Modules of the standard library and of others that the commands import
+IMPORTED = (
+    "argparse",
+    "csv",
+    "json",
+    "hashlib",
+    "zipfile",
+    "numpy",
+    "scipy",
+    "yaml",
+    "gymnasium",
+    "matplotlib",
+    "torch",
+    "user_env",
+)
+
+
+@pytest.fixture
+def console_script(tmp_path: Path) -> Path:
+    """What pip makes of the entry in pyproject.toml."""
+    script = tmp_path / "bin" / "sb3-camp"
+    script.parent.mkdir()
+    script.write_text("import sys\nfrom sb3_camp.__main__ import main\nsys.exit(main())\n")
+    return script
+
+
+def in_process(folder: Path, *args: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, *map(str, args)], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+def test_no_module_that_lies_in_the_working_folder_is_run(tmp_path, console_script):
+    folder = tmp_path / "from_elsewhere"
+    folder.mkdir()
+    write_evaluation(folder / "evaluations.npz", [9.0, 8.0])
+    for name in IMPORTED:
+        (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write('{name} ')\n")
+    certify, plot = ["certify", "evaluations.npz", "--radii", "0"], ["plot", "certificate", "."]
+    for start in ([console_script], ["-m", "sb3_camp"]):
+        for command in (certify, plot):
+            done = in_process(folder, *start, *command)
+            assert (done.returncode, done.stderr) == (0, "")
+    for name, *arguments in (certify, plot):
+        done = in_process(folder, "-m", f"sb3_camp.{name}", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "executed").exists()
+    assert json.loads((folder / "certificate.json").read_text())["n_episodes"] == 2
+    # where modules of the user are needed, they are found
+    assert in_process(folder, "-m", "sb3_camp", "evaluate", "--help").returncode == 1
+    assert (tmp_path / "executed").exists()
+
+
+def test_the_overview_lists_the_commands_and_loads_none(tmp_path):
+    code = (
+        "import sys; from sb3_camp.__main__ import main\ntry: main(['--help'])\nfinally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = in_process(tmp_path, "-c", code)
+    assert all(f"    {name} " in done.stdout for name in COMMANDS)
+    assert not {"torch", "stable_baselines3", "rl_zoo3", "scipy", "matplotlib"} & set(done.stderr.split())
+    assert in_process(tmp_path, "-m", "sb3_camp", "--help").stdout == done.stdout
+
+
+def test_every_command_is_there_with_its_arguments_and_its_status(tmp_path, console_script, capsys):
+    assert set(COMMANDS) == {path.stem for path in (ROOT / "sb3_camp").glob("*.py") if "\ndef main(" in path.read_text()} - {
+        "__main__"
+    }
+    assert main(["certify", str(tmp_path / "missing.npz")]) == 2
+    assert capsys.readouterr().err == f"certify: error: {tmp_path / 'missing.npz'}: No such file or directory\n"
+    for arguments in ([], ["unknown"], ["--unknown"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 2 and "usage: sb3-camp COMMAND" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out == f"sb3_camp {__version__}\n"
+    for command, usage in (
+        ([console_script, "plot", "certificate"], "usage: sb3-camp plot certificate PATH"),
+        (["-m", "sb3_camp.plot", "certificate"], "usage: python -m sb3_camp.plot certificate PATH"),
+    ):
+        done = in_process(tmp_path, *command)
+        assert done.returncode == 2
+        first, last = done.stderr.splitlines()
+        assert first.startswith(usage) and last == "plot certificate: error: the following arguments are required: PATH"
