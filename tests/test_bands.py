@@ -5,7 +5,7 @@ import pytest
 from band_oracles import beta_quantiles, failure_by_last_crossing
 from scipy import stats
 
-from sb3_camp.certification.bands import METHODS, berk_jones_level, largest_ratio, lower_band
+from sb3_camp.certification.bands import METHODS, berk_jones_level, forecast_level, largest_ratio, lower_band
 from sb3_camp.certification.crossing import holding_probability, knots
 from sb3_camp.errors import InputError
 
@@ -115,6 +115,12 @@ def test_levels_fall_with_the_number_of_episodes_and_rise_with_alpha_across_the_
     levels = np.array([[berk_jones_level(m, alpha) for alpha in (0.05, 0.0502)] for m in numbers])
     assert np.all(np.diff(levels, axis=0) < 0)
     assert np.all(np.diff(levels, axis=1) > 0)
+
+
+@pytest.mark.parametrize("alpha", [1e-9, 1e-3, 0.05, 0.5])
+def test_a_forecast_of_the_level_is_close_to_it(alpha):
+    for m in (1, 2, 3, 11, 100, 777, 4000, 5000, 30_000):
+        assert forecast_level(m, alpha) == pytest.approx(berk_jones_level(m, alpha), rel=0.03 if m >= 100 else 0.1)
 
 
 def test_bands_against_their_formulas():

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +16,22 @@ from sb3_camp.errors import InputError
 _SUPPORT_RTOL, _SUPPORT_ATOL = 1e-9, 1e-12
 # Returns are added up as quarters, so that the distance of two of them cannot overflow.
 _QUARTER = 0.25
+
+
+class ThresholdCounts(NamedTuple):
+    """
+    :param min_return: a return that no episode can fall below
+    :param thresholds: distinct, ascending, above ``min_return``, float64, shape (k,)
+    :param at_least: how many episodes returned at least each of them, int, shape (k,)
+    :param m: number of episodes
+    :param n_thresholds: number of declared thresholds, for ``"clopper-pearson"`` only
+    """
+
+    min_return: float
+    thresholds: np.ndarray
+    at_least: np.ndarray
+    m: int
+    n_thresholds: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,31 +55,17 @@ class ReturnBand:
     probability: np.ndarray
 
     @classmethod
-    def of_counts(
-        cls,
-        returns: np.ndarray,
-        at_least: np.ndarray,
-        m: int,
-        *,
-        alpha: float,
-        method: str,
-        min_return: float,
-        n_thresholds: int | None,
-    ) -> "ReturnBand":
+    def of_counts(cls, counts: ThresholdCounts, *, alpha: float, method: str) -> "ReturnBand":
         """
-        :param returns: distinct thresholds, ascending, above ``min_return``
-        :param at_least: how many of m episodes returned at least each of them
-        :param m: number of episodes
+        :param counts: how many episodes reached each threshold
         :param alpha: see :func:`return_band`
         :param method: see :func:`return_band`
-        :param min_return: see :func:`return_band`
-        :param n_thresholds: see :func:`sb3_camp.certification.bands.lower_band`
         :return: the band
         """
-        probability = lower_band(at_least, m, alpha, method, n_thresholds)
+        probability = lower_band(counts.at_least, counts.m, alpha, method, counts.n_thresholds)
         # Of thresholds with the same bound the highest is enough, and one without a bound above 0 says nothing.
         changes = probability > np.append(probability[1:], 0.0)
-        return cls(min_return, returns[changes], probability[changes])
+        return cls(counts.min_return, counts.thresholds[changes], probability[changes])
 
     def under_attack(self, ratio: float) -> np.ndarray:
         """
@@ -144,6 +147,23 @@ def return_band(
     :raises InputError: for input that cannot be used: empty or non-finite returns, a return or a threshold below
         ``min_return``, alpha outside (0, 1), an unknown method
     """
+    counts = threshold_counts(returns, method=method, min_return=min_return, support=support)
+    return ReturnBand.of_counts(counts, alpha=alpha, method=method)
+
+
+def threshold_counts(
+    returns: ArrayLike, *, method: str = "berk-jones", min_return: float = 0.0, support: ArrayLike | None = None
+) -> ThresholdCounts:
+    """
+    What a band is computed from.
+
+    :param returns: see :func:`return_band`
+    :param method: see :func:`return_band`
+    :param min_return: see :func:`return_band`
+    :param support: see :func:`return_band`
+    :return: the distinct returns, or the declared thresholds that were reached, above ``min_return``, with their counts
+    :raises InputError: as :func:`return_band`
+    """
     if not math.isfinite(min_return):
         raise InputError(f"min_return must be finite, got {min_return}")
     values = _finite_vector(returns, "returns")
@@ -164,15 +184,7 @@ def return_band(
     distinct, tally = np.unique(values, return_counts=True)
     at_least = np.cumsum(tally[::-1])[::-1]  # ties included
     above = distinct > min_return
-    return ReturnBand.of_counts(
-        distinct[above],
-        at_least[above],
-        len(values),
-        alpha=alpha,
-        method=method,
-        min_return=min_return,
-        n_thresholds=n_thresholds,
-    )
+    return ThresholdCounts(min_return, distinct[above], at_least[above], len(values), n_thresholds)
 
 
 def ratios_of(radii: ArrayLike, sigma: float) -> np.ndarray:
