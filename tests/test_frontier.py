@@ -50,8 +50,8 @@ def test_options_are_those_of_the_certified_return():
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_the_frontier_of_five_sigmas_is_wrong_for_at_most_a_share_alpha(alpha):
-    # An episode succeeds where its noise, in units of sigma, is above -0.8; the worst attack takes R from what is seen. As good
-    # as each other without an attack, the five differ there by luck alone.
+    # An episode succeeds where its noise, in units of sigma, is above -0.8; the worst attack takes R from what is seen.
+    # Without an attack the five are equally good, and differ by luck alone.
     repetitions, rng, m = 2000, np.random.default_rng(3), 200
     true = stats.norm.cdf(0.8 - RADII / np.array(SIGMAS)[:, np.newaxis])
     options = {"method": "clopper-pearson", "support": [1]}
