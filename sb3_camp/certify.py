@@ -21,7 +21,7 @@ from sb3_camp.certification.bands import METHODS
 from sb3_camp.certification.build import build_certificate
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
-from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.rounded_text import exact
@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
         "--sigma", type=float, help="the noise that was on the observations, where neither the log nor its run folder tells"
     )
     parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
-    parser.add_argument("--method", choices=METHODS, default="berk-jones", help="Confidence band on the law of the return")
+    parser.add_argument(
+        "--method", choices=METHODS, default="berk-jones", help="Confidence band on the distribution of the return"
+    )
     parser.add_argument(
         "--min-return",
         type=float,
@@ -75,8 +77,35 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--radii", type=float, nargs="+", metavar="R", help="l2 radii (default: 121 up to 3 sigma)")
     parser.add_argument("--targets", type=float, nargs="+", default=[], metavar="RETURN", help="Also find their largest radii")
+    more = parser.add_argument_group("certified too, from the same band, without more alpha")
+    more.add_argument(
+        "--probability-of",
+        type=_finite,
+        nargs="+",
+        default=[],
+        metavar="RETURN",
+        help="the probability that an episode returns at least this",
+    )
+    more.add_argument(
+        "--quantile",
+        type=_finite,
+        nargs="+",
+        default=[],
+        metavar="Q",
+        help="the return that an episode reaches with probability 1 - Q (0.05: in 95 of 100 episodes)",
+    )
+    more.add_argument(
+        "--cvar", type=_finite, nargs="+", default=[], metavar="Q", help="the mean return of the worst share Q of the episodes"
+    )
     parser.add_argument("-o", "--output", type=Path, help="Folder for the certificate (default: certification/ of the run)")
     return parser
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not abs(value) <= MOST:
+        raise ValueError
+    return value + 0.0  # no -0
 
 
 def _certify(args: argparse.Namespace) -> None:
@@ -94,6 +123,9 @@ def _certify(args: argparse.Namespace) -> None:
         min_return=min_return,
         support=_find_support(args, logs, run),
         targets=args.targets,
+        probability_of=args.probability_of,
+        quantiles=args.quantile,
+        cvars=args.cvar,
     )
     certificate = replace(certificate, sigma_assumed=sigma_assumed, clean_keys=clean_keys, min_return_basis=min_return_basis)
     if run is not None:

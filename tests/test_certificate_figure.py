@@ -124,7 +124,7 @@ ALIKE = "berk-jones, alpha 0.05, 100 episodes, no return below 0"
         ),
         ({"clean_keys": ["a", "b"]}, {"clean_keys": []}, (" (not covered: entries a, b)", "")),
         ({"clean_keys": ["a"]}, {"clean_keys": ["a"]}, (" (not covered: entries a)",) * 2),
-        ({"clean_keys": ["$\\x$\n"]}, {"clean_keys": None}, (r" (not covered: entries '\$\\x\$\n')", "")),
+        ({"clean_keys": ["$\\x$\n"]}, {"clean_keys": None}, (r" (not covered: entries \$\x\$\n)", "")),
     ],
 )
 def test_what_hides_another_task_or_is_not_covered_is_in_the_legend(tmp_path, first, second, marks):

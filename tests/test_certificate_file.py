@@ -36,6 +36,7 @@ def full_certificate(folder: Path) -> Certificate:
     first = write_evaluation(folder / "logs" / "a.npz", [1.0, 2.0, 2.0], **Q_GAP)
     second = write_evaluation(folder / "logs" / "b.npz", [3.0] * 40, seed=1)
     options: dict[str, Any] = {"alpha": 0.01, "method": "clopper-pearson", "support": [1, 2, 3], "targets": [1, 2.5, 3]}
+    options |= {"probability_of": [2.0, -0.5], "quantiles": [0.05, 0.1], "cvars": [0.05]}
     return build_certificate(read_logs([first, second]), 0.4, RADII, **options)
 
 
@@ -62,9 +63,10 @@ def test_every_key_is_documented_and_every_documented_key_is_there(tmp_path):
     documented = {}
     for heading, table in re.findall(r"^(.*)\n\n\| Key [^\n]*\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENTATION.read_text(), re.M):
         documented[heading.split(",")[0].rstrip(":")] = re.findall(r"^\| `(\w+)` \|", table, re.M)
-    everything, ceiling, source, q_gap = documented.values()
+    everything, ceiling, quantity, source, q_gap = documented.values()
     assert everything == list(certificate)
     assert ceiling == list(certificate["ceiling"])
+    assert quantity == list(certificate["quantities"][0])
     assert source == list(certificate["sources"][0])
     assert q_gap == list(certificate["sources"][0]["q_gap"])
     assert source[:-1] == list(certificate["sources"][1])
@@ -86,7 +88,9 @@ def test_pandas_reads_the_curve_to_the_last_digit_and_what_it_is_of(tmp_path, ma
     assert list(table.columns)[:2] == ["radius", "certified_return"]
     assert table["radius"].tolist() == certificate.radii
     assert table["certified_return"].tolist() == certificate.certified_return
-    for name in table.columns[2:]:
+    for one in certificate.quantities:
+        assert table[one.name].tolist() == one.certified
+    for name in table.columns[2 + len(certificate.quantities) :]:
         assert set(table[name]) == {"" if getattr(certificate, name) is None else getattr(certificate, name)}
     assert {"sigma", "alpha", "method", "n_episodes", "min_return"} < set(table.columns)
 

@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 
 from sb3_camp.certification.bands import largest_ratio
-from sb3_camp.certification.bounds import certified_radius, certified_return
-from sb3_camp.certification.certificate import Ceiling, Certificate, Source
+from sb3_camp.certification.bounds import certified_radius
+from sb3_camp.certification.certificate import Ceiling, Certificate, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
@@ -28,6 +28,9 @@ def build_certificate(
     min_return: float = 0.0,
     support: Sequence[float] | None = None,
     targets: Sequence[float] = (),
+    probability_of: Sequence[float] = (),
+    quantiles: Sequence[float] = (),
+    cvars: Sequence[float] = (),
 ) -> Certificate:
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
@@ -40,6 +43,9 @@ def build_certificate(
     :param min_return: a return that no episode can fall below
     :param support: for ``"clopper-pearson"``, the thresholds that share alpha, fixed beforehand
     :param targets: returns whose largest certified radius is wanted too
+    :param probability_of: returns; the probability to reach each is certified too
+    :param quantiles: shares in (0, 1); the return that is reached except with each of these probabilities is certified too
+    :param cvars: shares in (0, 1]; the mean return of each of these shares of the worst episodes is certified too
     :return: the certificate, with what the first log tells of the episodes
     :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
     """
@@ -54,7 +60,17 @@ def build_certificate(
             raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
     returns = np.concatenate([log.returns for log in logs])
     options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
-    curve = certified_return(returns, sigma, radii, **options)
+    band = return_band(returns, **options)
+    ratios = ratios_of(radii, sigma).tolist()
+    curve = [band.expected_return(ratio) for ratio in ratios]
+    for share in (*quantiles, *cvars):
+        if not 0 < share < 1 and not (share == 1 and share in cvars):
+            raise InputError(f"a share of the episodes must lie strictly between 0 and 1, got {share:g}")
+    quantities = [
+        *(Quantity("probability", at, [band.reach_probability(at, ratio) for ratio in ratios]) for at in probability_of),
+        *(Quantity("quantile", q, [band.quantile(q, ratio) for ratio in ratios]) for q in quantiles),
+        *(Quantity("cvar", q, [band.cvar(q, ratio) for ratio in ratios]) for q in cvars),
+    ]
     reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
     n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
     ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
@@ -76,12 +92,13 @@ def build_certificate(
         method=method,
         alpha=alpha,
         min_return=min_return,
-        min_return_slope=_slope(returns, ratios_of(radii, sigma), **options),
+        min_return_slope=_slope(returns, ratios, **options),
         support=None if support is None else [float(value) for value in support],
         n_episodes=len(returns),
         mean_return=float(returns.mean()),
         radii=[float(radius) for radius in radii],
-        certified_return=[float(value) for value in curve],
+        certified_return=curve,
+        quantities=quantities,
         ceiling=Ceiling(ratio, ratio * sigma),
         targets={target: None if math.isnan(radius) else radius for target, radius in reached.items()},
         sources=[_source(log) for log in logs],
@@ -96,7 +113,7 @@ def build_certificate(
 
 def _slope(
     returns: np.ndarray,
-    ratios: np.ndarray,
+    ratios: Sequence[float],
     *,
     alpha: float,
     method: str,
@@ -107,7 +124,7 @@ def _slope(
     lower = min_return - max(1.0, abs(min_return))
     points = None if support is None else [value for value in support if value > min_return] or [min_return]
     band = return_band(returns, alpha=alpha, method=method, min_return=lower, support=points)
-    return [1 - band.reach_probability(float(np.nextafter(lower, np.inf)), ratio) for ratio in ratios.tolist()]
+    return [1 - band.reach_probability(float(np.nextafter(lower, np.inf)), ratio) for ratio in ratios]
 
 
 def _source(log: EpisodeLog) -> Source:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_json
 
@@ -48,6 +49,27 @@ class Ceiling:
     radius: float
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """
+    What else is certified, for all radii together with the certified return and without more alpha.
+
+    :param kind: ``"probability"`` that the return is at least ``at``; ``"quantile"``: the return that is reached except with
+        probability ``at``; ``"cvar"``: the mean return of the worst share ``at`` of the episodes
+    :param at: A return, or a share in (0, 1)
+    :param certified: Lower bound at each radius of the certificate
+    """
+
+    kind: str
+    at: float
+    certified: list[float]
+
+    @property
+    def name(self) -> str:
+        """For the header of a table: ``probability_of_150``, ``quantile_0.05``, ``cvar_0.05``."""
+        return f"{self.kind}{'_of' if self.kind == 'probability' else ''}_{exact(self.at)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """
@@ -80,6 +102,7 @@ class Certificate:
     mean_return: float
     radii: list[float]
     certified_return: list[float]
+    quantities: list[Quantity] = field(default_factory=list)
     ceiling: Ceiling | None = None
     targets: dict[str, float | None] = field(default_factory=dict)
     sources: list[Source]
@@ -134,6 +157,7 @@ def read_certificate(path: str | Path) -> Certificate:
     _check_curve(path, values)
     if values.get("ceiling") is not None:
         values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
+    values["quantities"] = [Quantity(one["kind"], one["at"], one["certified"]) for one in values.get("quantities", [])]
     known = [entry.name for entry in fields(Source)]
     values["sources"] = [Source(**{name: one[name] for name in known if name in one}) for one in values["sources"]]
     return Certificate(**values)
@@ -145,6 +169,8 @@ def _check_curve(path: Path, values: dict[str, Any]) -> None:
         raise InputError(f"{path}: radii must ascend and have one certified_return each")
     if radii[0] < 0 or any(np.diff(curve) > 1e-9 * np.abs(curve).max()):  # rounding
         raise InputError(f"{path}: radii must be at least 0, and certified_return must not rise with them")
+    if any(len(one["certified"]) != len(radii) for one in values.get("quantities", ())):
+        raise InputError(f"{path}: quantities must have one number certified for each of radii")
     for name, sound in (
         ("sigma", values["sigma"] > 0),
         ("alpha", 0 < values["alpha"] < 1),
@@ -185,6 +211,15 @@ def _is_ceiling(value: Any) -> bool:
 
 def _are_targets(value: Any) -> bool:
     return isinstance(value, dict) and all(radius is None or is_number(radius) for radius in value.values())
+
+
+def _is_quantity(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.get("kind") in ("probability", "quantile", "cvar")
+        and is_number(value.get("at"))
+        and _NUMBERS.holds(value.get("certified"))
+    )
 
 
 def _is_source(value: Any) -> bool:
@@ -233,6 +268,7 @@ _KINDS = {
     "mean_return": _NUMBER,
     "radii": _NUMBERS,
     "certified_return": _NUMBERS,
+    "quantities": _Kind(_is_list_of(_is_quantity), "a list of objects that have a kind, the number at and numbers certified"),
     "ceiling": _Kind(_is_ceiling, "an object with the numbers ratio and radius"),
     "targets": _Kind(_are_targets, "an object whose values are numbers or null"),
     "sources": _Kind(_is_list_of(_is_source), "a list of objects that have the texts path and sha256"),

@@ -209,8 +209,23 @@ def draw_certificate(axes: "Axes", certificate: Certificate, label: str, style: 
     :param style: see :func:`sb3_camp.certification.curve_style.curve_styles`
     :param unit: what to divide radii by
     """
-    radii = [radius / unit for radius in certificate.radii]
-    values = list(certificate.certified_return)
+    draw_curve(axes, certificate.radii, certificate.certified_return, label, style, unit)
+
+
+def draw_curve(
+    axes: "Axes", radii: Sequence[float], values: Sequence[float], label: str, style: dict[str, str], unit: int
+) -> None:
+    """
+    Draw a bound as a staircase: the value at a radius holds for all smaller ones.
+
+    :param axes: where to draw
+    :param radii: radii, ascending
+    :param values: the bound at each of them
+    :param label: for the legend
+    :param style: see :func:`sb3_camp.certification.curve_style.curve_styles`
+    :param unit: what to divide radii by
+    """
+    radii, values = [radius / unit for radius in radii], list(values)
     if radii[0] > 0:
         radii, values = [0.0, *radii], [values[0], *values]
     # Straight lines between the points would lie above the bound

@@ -3,11 +3,16 @@
 import csv
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import certificate_figure
 from sb3_camp.certification.picture_file import save_figure
+from sb3_camp.certification.quantities_figure import quantities_figure
 from sb3_camp.files import Write, json_writer, write_files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # The columns behind radius and certified_return, so that a table that was moved away still says what it is of
 _CSV_CONSTANTS = ("sigma", "alpha", "method", "n_episodes", "min_return", "env_id", "algo", "model_sha256")
@@ -24,19 +29,24 @@ def write_certificate(certificate: Certificate, folder: Path) -> list[Path]:
     """
     files: dict[Path, Write] = {
         folder / "certificate.csv": lambda file: file.write(_table(certificate).encode()),
-        folder / "certificate.png": lambda file: save_figure(certificate_figure([certificate]), file),
+        folder / "certificate.png": lambda file: save_figure(_figure(certificate), file),
         folder / "certificate.json": json_writer(certificate.as_json()),
     }
     write_files(files)
     return list(files)
 
 
+def _figure(certificate: Certificate) -> "Figure":
+    return quantities_figure(certificate) if certificate.quantities else certificate_figure([certificate])
+
+
 def _table(certificate: Certificate) -> str:
     """The content of ``certificate.csv``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["radius", "certified_return", *_CSV_CONSTANTS])
+    quantities = certificate.quantities
+    writer.writerow(["radius", "certified_return", *(one.name for one in quantities), *_CSV_CONSTANTS])
     constants = [getattr(certificate, name) for name in _CSV_CONSTANTS]
-    for radius, value in zip(certificate.radii, certificate.certified_return, strict=True):
-        writer.writerow([radius, value, *constants])
+    columns = [certificate.radii, certificate.certified_return, *(one.certified for one in quantities)]
+    writer.writerows([*row, *constants] for row in zip(*columns, strict=True))
     return text.getvalue()

@@ -2,13 +2,14 @@
 
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.bands import berk_jones_level, largest_ratio
-from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate import Certificate, Quantity
 from sb3_camp.certification.rounded_text import (
     ceil_decimals,
     confidence,
     exact,
     floor_decimals,
     floor_digits,
+    percent,
     quotient,
 )
 from sb3_camp.text import printable
@@ -49,6 +50,8 @@ def print_report(certificate: Certificate, every: int) -> None:
     if certificate.clean_keys:
         print(f"Not covered: perturbations of the entries {', '.join(map(printable, certificate.clean_keys))} (clean_keys)")
     _print_curve(certificate, every)
+    if certificate.quantities:
+        _print_quantities(certificate, every)
     _print_slope(certificate)
     if certificate.ceiling is not None:
         _print_ceiling(certificate, certificate.ceiling.ratio)
@@ -68,6 +71,28 @@ def _print_curve(certificate: Certificate, every: int) -> None:
         over_255 = f" {floor_digits(quotient(radius, 255), 6):>12}" if certificate.pixels else ""
         ratio = floor_decimals(quotient(radius, certificate.sigma), 3)
         print(f"{floor_digits(radius, 6):>12}{over_255} {ratio:>14} {floor_decimals(value, 3):>18}")
+
+
+def _print_quantities(certificate: Certificate, every: int) -> None:
+    print("\nCertified with the same confidence, together with the returns above:")
+    for index, one in enumerate(certificate.quantities, start=1):
+        print(f"[{index}] {_meaning(one)}")
+    print(f"\n{'radius':>12}" + "".join(f"{f'[{index}]':>14}" for index in range(1, len(certificate.quantities) + 1)))
+    for row, radius in list(enumerate(certificate.radii))[::every]:
+        values = (floor_decimals(one.certified[row], _decimals(one)) for one in certificate.quantities)
+        print(f"{floor_digits(radius, 6):>12}" + "".join(f"{value:>14}" for value in values))
+
+
+def _meaning(quantity: Quantity) -> str:
+    if quantity.kind == "probability":
+        return f"probability that an episode returns at least {exact(quantity.at)}"
+    if quantity.kind == "quantile":
+        return f"return that an episode reaches, except with a probability of {percent(quantity.at)}"
+    return f"mean return of the worst {percent(quantity.at)} of the episodes"
+
+
+def _decimals(quantity: Quantity) -> int:
+    return 5 if quantity.kind == "probability" else 3
 
 
 def _print_slope(certificate: Certificate) -> None:

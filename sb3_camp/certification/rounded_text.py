@@ -65,5 +65,13 @@ def confidence(alpha: float) -> str:
     return f"{percent:f} %" if len(percent.as_tuple().digits) <= 10 else f"1 - {exact(alpha)}"
 
 
+def percent(share: float) -> str:
+    """
+    :param share: a finite number
+    :return: the same in per cent, exactly
+    """
+    return f"{(100 * _decimal(share)).normalize(_EXACT):f} %"
+
+
 def _decimal(value: float | Decimal) -> Decimal:
     return value if isinstance(value, Decimal) else Decimal(repr(float(value) + 0.0))  # no -0

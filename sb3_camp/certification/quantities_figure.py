@@ -1,0 +1,62 @@
+"""The picture of a certificate that has more than the expected return: probabilities, quantiles, means of the worst."""
+
+from typing import TYPE_CHECKING
+
+from sb3_camp.certification.certificate import Certificate, Quantity
+from sb3_camp.certification.certificate_figure import default_labels, draw_curve, not_covered
+from sb3_camp.certification.curve_style import curve_styles, literal
+from sb3_camp.certification.rounded_text import confidence, exact, percent
+from sb3_camp.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def quantities_figure(certificate: Certificate) -> "Figure":
+    """
+    Draw what a certificate certifies: returns in one panel, probabilities in another, all as staircases.
+
+    :param certificate: a certificate with ``quantities``
+    :return: the figure, not registered with pyplot
+    """
+    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+
+    of_returns = [("expected return", certificate.certified_return)]
+    of_returns += [(_label(one), one.certified) for one in certificate.quantities if one.kind != "probability"]
+    of_probability = [(_label(one), one.certified) for one in certificate.quantities if one.kind == "probability"]
+    panels = [("certified return", of_returns), *([("certified probability", of_probability)] if of_probability else [])]
+    figure = Figure(figsize=(6.4 if len(panels) == 1 else 10.0, 4.4), layout="constrained")
+    for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        _draw(axes, certificate, curves)
+        axes.set_ylabel(title)
+    figure.axes[0].set_ylim(bottom=certificate.min_return)
+    if of_probability:
+        figure.axes[1].set_ylim(0, 1.02)
+    (name,) = default_labels([certificate])
+    texts = [
+        f"{name}: {certificate.n_episodes} episodes, {printable(certificate.method)}, confidence "
+        f"{confidence(certificate.alpha)} for all curves together, no return below {exact(certificate.min_return)}",
+        *not_covered(certificate),
+    ]
+    figure.suptitle("\n".join(map(literal, texts)), fontsize="small")
+    figure.supxlabel("l2 norm of the attack on the observations of an episode", fontsize="medium")
+    return figure
+
+
+def _label(quantity: Quantity) -> str:
+    share = percent(quantity.at) if quantity.kind != "probability" else ""
+    return {
+        "probability": f"return of at least {exact(quantity.at)}",
+        "quantile": f"reached by all except {share} of the episodes",
+        "cvar": f"mean of the worst {share} of the episodes",
+    }[quantity.kind]
+
+
+def _draw(axes: "Axes", certificate: Certificate, curves: list[tuple[str, list[float]]]) -> None:
+    styles = curve_styles([label for label, _ in curves])
+    for label, values in curves:
+        draw_curve(axes, certificate.radii, values, label, styles[label], 1)
+    axes.set_xlim(left=0)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
