@@ -176,7 +176,7 @@ def episodes(n_turns: int) -> list[dict[str, Any]]:
         print(f"level of berk-jones, once for {m} episodes: {levels[-1]['seconds']:.2f} s", flush=True)
     for method in ("berk-jones", "dkw"):
         ways.extend((method, m, partial(certify, rng.gamma(2.0, 30.0, m), method)) for m in numbers)
-    bound = "a normal integral for each radius and return (berk-jones beyond 100,000: and tested count)"
+    bound = "a normal integral for each radius and return"
     return levels + compare("episodes", "a certificate", ways, n_turns, bound)
 
 

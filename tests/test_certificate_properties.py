@@ -14,7 +14,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sb3_camp.certification import certified_radius, certified_return
+from sb3_camp.certification import (
+    certified_cost,
+    certified_cvar,
+    certified_probability,
+    certified_quantile,
+    certified_radius,
+    certified_return,
+    plan_episodes,
+    planned_looks,
+)
 from sb3_camp.certification.bands import METHODS, berk_jones_level, lower_band
 
 # The same examples in every run, and no database of them.
@@ -215,10 +224,11 @@ def test_certificates_stay_below_the_worst_attack_on_small_tasks():
 DOCUMENT = Path(__file__).parent.parent / "docs" / "certificates.md"
 
 
-def example_table(heading: str) -> list[list[float]]:
-    """The numbers of the first table under a heading of the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    section = text[text.index(heading) :]
+def example_table(*landmarks: str) -> list[list[float]]:
+    """The numbers of the first table of the document after a heading, or after some text under it."""
+    section = DOCUMENT.read_text(encoding="utf-8")
+    for landmark in landmarks:
+        section = section[section.index(landmark) :]
     rows = re.search(r"\n\|[-:| ]+\|\n((?:\|.*\n)+)", section)
     assert rows is not None
     return [[float(cell) for cell in line.strip("|").split("|")] for line in rows.group(1).splitlines()]
@@ -253,6 +263,32 @@ def test_the_worked_example_of_the_documentation_can_be_recomputed():
         returns.mean(),
     ):
         assert f"{number:.4f}" in text
+
+
+def shown_too_low(value, digits=4):
+    return math.floor(float(value) * 10**digits) / 10**digits
+
+
+def test_the_other_quantities_of_the_worked_example_can_be_recomputed():
+    table = example_table("## More from the same episodes\n", "In the worked example below")
+    returns = worked_returns()
+    for radius, *cells in table:
+        expected = [certified_probability(returns, 0.4, c, radius) for c in (1, 2, 3)]
+        expected += [certified_quantile(returns, 0.4, 0.1, radius), certified_cvar(returns, 0.4, 0.25, radius)]
+        expected += [certified_return(returns, 0.4, radius)]
+        assert cells == [shown_too_low(value) for value in expected]
+    assert [row[0] for row in table] == [0, 0.4]
+    text = DOCUMENT.read_text(encoding="utf-8")
+    crashed = np.repeat([0, 1], [998, 2])
+    for radius in (0.0, 0.4):
+        bound = float(certified_cost(crashed, 0.4, radius, method="clopper-pearson", support=[0, 1]))
+        assert f"at most {math.ceil(bound * 1e4) / 1e4:.4f}" in text
+    for target, shown in ((2.0, "1,190"), (2.05, "2,160")):
+        plan = plan_episodes(returns, 0.4, target, 0.4)
+        assert plan.n_episodes == pytest.approx(int(shown.replace(",", "")), rel=0.02) and f"about {shown}" in text
+    assert plan_episodes(returns, 0.4, 2.2, 0.4).n_episodes is None
+    assert f"the ceiling is {shown_too_low(plan.ceiling)}" in text
+    assert ", ".join(f"{look.n_episodes:,}" for look in planned_looks(1000, 200_000, 5)[:4]) in text
 
 
 def test_the_berk_jones_value_for_perfect_episodes_in_the_documentation_can_be_recomputed():
