@@ -5,10 +5,15 @@ import json
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 from gymnasium import spaces
 from scipy import stats
+from scipy.special import ndtr
+from stable_baselines3 import DQN
 
+from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
+from sb3_camp.evaluate import main as evaluate
 from sb3_camp.runs.scenario import Scenario
 from sb3_camp.wrappers import NoisyObservationWrapper, vector
 
@@ -116,6 +121,89 @@ def test_settings_that_cannot_be_a_sigma_are_refused(sigma):
     entry = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": sigma}}
     with pytest.raises(InputError, match=r"config\.yml: the sigma of NoisyObservationWrapper in env_wrapper must be numbers"):
         Scenario("Plant-v0", wrappers={"env_wrapper": [entry]}).configured_noise("config.yml")
+
+
+class TwoSensors(gym.Env):
+    """One step: degrees and pascals are shown, and the action 1 is right."""
+
+    observation_space = spaces.Box(-1e6, 1e6, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+    shown = np.array([3.0, -100.0])
+
+    def __init__(self, varies=False):
+        self.varies = varies
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown + self.varies * np.array([2.0, 300.0]) * self.np_random.standard_normal(2), {}
+
+    def step(self, action):
+        return self.shown, float(action), True, False, {}
+
+
+@pytest.fixture
+def half_space(tmp_path):
+    """Takes the action 1 where degrees + pascals / 200 is positive."""
+    env = TwoSensors()
+    model = DQN("MlpPolicy", env, buffer_size=1, policy_kwargs={"net_arch": []}, device="cpu")
+    with th.no_grad():
+        layer = model.q_net.q_net[0]
+        layer.weight.copy_(th.tensor([[0.0, 0.0], [1.0, 1 / 200]]))
+        layer.bias.zero_()
+    model.save(tmp_path / "model.zip")
+    for name, varies in (("tests/TwoSensors-v0", False), ("tests/VaryingSensors-v0", True)):
+        if name not in gym.registry:
+            gym.register(name, TwoSensors, kwargs={"varies": varies}, max_episode_steps=1, disable_env_checker=True)
+    return tmp_path / "model.zip"
+
+
+def certified(model, *sigma, env="tests/TwoSensors-v0"):
+    options = ("--algo", "dqn", "--env", env, "--model", model, "-n", 4000, "--device", "cpu", "-o", model.parent / "out")
+    assert evaluate([*map(str, options), "--sigma", *map(str, sigma)]) == 0
+    log = model.parent / "out" / "evaluations.npz"
+    assert certify([str(log), "--min-return", "0", "--radii", "0", "0.5", "1", "2"]) == 0
+    return json.loads(log.with_name("certificate.json").read_text())
+
+
+def test_the_certificate_is_the_truth_in_units_of_each_sigma(half_space, capsys):
+    found = certified(half_space, 1.0, 200.0)
+    # Of the noise of the score, and its lowest value under a perturbation of norm R in units of sigma: (3 - 0.5) - R sqrt(2)
+    truth = ndtr(2.5 / np.sqrt(2) - np.array([0.0, 0.5, 1.0, 2.0]))
+    curve = np.array(found["certified_return"])
+    assert np.all(curve <= truth) and np.all(curve >= truth - 0.05)
+    assert (found["sigma"], found["sensor_sigma"], found["longest_episode"]) == (1.0, [1.0, 200.0], 1)
+    assert "[1]            200          200" in capsys.readouterr().out
+
+
+def test_a_sensor_without_noise_is_named_as_not_covered(half_space, capsys):
+    found = certified(half_space, 1.0, 0.0)
+    assert found["clean_keys"] == ["[1]"]
+    assert "Not covered: perturbations of the entries [1]" in capsys.readouterr().out
+    truth = ndtr(2.5 - np.array([0.0, 0.5, 1.0, 2.0]))
+    assert np.all(np.array(found["certified_return"]) <= truth)
+
+
+def test_a_share_of_how_much_each_sensor_varies(half_space):
+    found = certified(half_space, "auto:0.1", env="tests/VaryingSensors-v0")
+    np.testing.assert_allclose(found["sensor_sigma"], [0.2, 30.0], rtol=0.25)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "message"),
+    [
+        (["0.1", "x"], "--sigma takes numbers"),
+        (["auto:0"], "takes one positive number"),
+        (["auto:0.1", "2"], "takes one positive number"),
+        (["a:x"], "takes a number, or a list of numbers"),
+        (["0"], "must be a positive number"),
+        (["1", "2", "3"], "sigma has the shape"),
+    ],
+)
+def test_what_the_option_cannot_use_is_one_line(sigma, message, half_space, capsys):
+    options = ("--algo", "dqn", "--env", "tests/TwoSensors-v0", "--model", half_space, "-n", 10, "--sigma", *sigma)
+    assert evaluate([*map(str, options)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
 
 
 def test_the_wrapper_is_built_again_from_its_specification():
