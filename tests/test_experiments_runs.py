@@ -124,7 +124,8 @@ def test_what_was_begun_with_another_model_is_not_continued(tmp_path, through):
         np.savez(shard / "evaluations.partial.npz", results=log["results"])  # of another attempt, and not even whole
     (shard / "evaluations.npz").unlink()
     (shard / "begun_by.txt").write_text("something else\n")
-    run(through.parent / "study.yml", folder)
+    said = run(through.parent / "study.yml", folder)
+    assert f"evaluate {CELL} last 0: " in said and "train" not in said, "what was deleted is made again"
     assert (folder / "results.csv").read_bytes() == (through / "results.csv").read_bytes()
 
 
@@ -161,6 +162,12 @@ def test_on_slurm_also_killed_the_table_is_the_same(tmp_path, through):
         assert first.poll() is None, output_of(folder)
     first.kill()
     first.wait()
-    run(study, folder, *options)
-    assert "Cancelling 1 jobs that an earlier run left" in output_of(folder)
+    name = subprocess.run(["squeue", "-h", "-o", "%j"], capture_output=True, text=True).stdout.split()[0]
+    assert name.startswith("study")
+    left = ["sbatch", "--parsable", "--job-name", name, "--output", str(tmp_path / "left.txt"), "--wrap", "sleep 900"]
+    job = subprocess.run(left, capture_output=True, text=True, check=True).stdout.strip()
+    said = run(study, folder, *options)
+    assert "jobs that an earlier run left" in said
+    state = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
+    assert "JobState=CANCELLED" in state
     assert (folder / "results.csv").read_bytes() == (through / "results.csv").read_bytes()

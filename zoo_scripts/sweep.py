@@ -16,6 +16,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -87,11 +88,20 @@ def _engine(arguments: list[str]) -> bool:
 
     LoggerPluginRegistry().register_plugin("snakemake_logger_plugin_study", progress)
     home = Path.cwd()
+
+    def interrupt(*_: object) -> None:
+        progress.interrupted.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         snakemake(arguments)
     except SystemExit as end:
+        if progress.interrupted.is_set():  # for Snakemake one of many failures
+            raise KeyboardInterrupt from None
         return not end.code
     finally:
+        signal.signal(signal.SIGINT, before)
         os.chdir(home)
     return True
 

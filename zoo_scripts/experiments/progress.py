@@ -7,6 +7,7 @@ A plugin of Snakemake's logger. All else that Snakemake has to say is in its log
 import logging
 import re
 import sys
+import threading
 import time
 from collections import Counter
 from itertools import pairwise
@@ -15,6 +16,9 @@ from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
+
+interrupted = threading.Event()
+"""Set by Ctrl-C: that steps end then is no failure."""
 
 
 class LogHandler(LogHandlerBase):
@@ -31,7 +35,7 @@ class LogHandler(LogHandlerBase):
         self._left: Counter[str] = Counter()
         self._started: dict[int, tuple[str, str, float]] = {}
         self._took: dict[str, list[float]] = {}
-        self._failed: dict[str, list[str]] = {}
+        self._failed: dict[str, list[Path]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, Any] = record.__dict__
@@ -47,10 +51,15 @@ class LogHandler(LogHandlerBase):
             self._finished(fields["job_id"])
         elif event == LogEvent.PROGRESS:
             self._progress(fields["done"], fields["total"])
+        elif interrupted.is_set():
+            pass
         elif event == LogEvent.JOB_ERROR:
-            name = " ".join([fields["rule_name"], *fields["wildcards"].values()])
-            self._failed[name] = list(fields["log"])
+            rule, cell, _ = self._started.pop(fields["jobid"], (fields["rule_name"], "", 0.0))
+            name = f"{rule} {cell}".strip()
+            self._failed[name] = [Path(log).absolute() for log in fields["log"]]
             self._say(f"failed, the others go on: {name}")
+        elif event == LogEvent.ERROR and fields.get("exception") in ("RuleException", "CalledProcessError"):
+            pass  # of a step: said above
         elif (event is None and record.levelno >= logging.WARNING) or event == LogEvent.ERROR:
             self._say(record.getMessage())
 
@@ -68,15 +77,15 @@ class LogHandler(LogHandlerBase):
         at_once = max(sum(map(sum, self._took.values())) / elapsed, 1e-9)
         known = sum(n * sum(took) / len(took) for rule, n in self._left.items() if (took := self._took.get(rule)))
         unknown = any(n > 0 and rule not in self._took for rule, n in self._left.items())
-        left = f"{'more than' if unknown else 'about'} {_duration(known / at_once)} left" if done < total else "done"
-        self._say(f"{done} of {total} steps, {_duration(elapsed)}, {left}")
+        left = f", {'more than' if unknown else 'about'} {_duration(known / at_once)} left" if known else ""
+        self._say(f"{done} of {total} steps, {_duration(elapsed)}{left}")
 
     def close(self) -> None:
         for name, logs in self._failed.items():
             last, where = "", ""
-            for log in map(Path, logs):
+            for log in logs:
                 lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-                last, where = f": {lines[-1].strip()}" if lines else "", f" (log: {log.resolve()})"
+                last, where = f": {lines[-1].strip()}" if lines else "", f" (log: {log})"
             self._say(f"failed, the same command tries again: {name}{last}{where}")
         self._failed = {}
         super().close()
