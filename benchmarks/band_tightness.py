@@ -3,7 +3,7 @@ How much does each confidence band certify from the same returns, and how many e
 
 First, for each sample of returns, the certified return by method at R / sigma = 0, 1, 2, 2.5, 3, 3.5, and the gain over dkw.
 Then the number of episodes from which each method certifies what dkw certifies from the whole sample: of m episodes of the
-same law, as many as the law says are at least C (rounded down), for every C.
+same distribution, as many as it says are at least C (rounded down), for every C.
 
     python benchmarks/band_tightness.py --returns FILE.npz     one array of returns under each key
 """
@@ -21,7 +21,7 @@ RETURNS = Path(__file__).parent.parent / "tests" / "data" / "linear_policy_retur
 
 
 def expected_sample(returns: np.ndarray, m: int) -> np.ndarray:
-    """m returns of the law of a sample, so that no share of returns >= C is above that of the law; the rest is lowest."""
+    """m returns distributed as a sample, so that no share of returns >= C is above that of the sample; the rest is lowest."""
     values, tally = np.unique(returns, return_counts=True)
     at_least = np.cumsum(tally[::-1])[::-1] * m // len(returns)
     return np.repeat(values, -np.diff(at_least, append=0))

@@ -1,7 +1,7 @@
 """
-How often do the confidence bands fail? Draws many samples from known laws and counts those where a band lies above the true
-P(return >= C) at any threshold C. No share may exceed alpha by more than its random error; for the Berk-Jones band under a
-continuous law it should be alpha itself.
+How often do the confidence bands fail? Draws many samples from known distributions and counts those where a band lies above
+the true P(return >= C) at any threshold C. No share may exceed alpha by more than its random error; for the Berk-Jones band
+under a continuous distribution it should be alpha itself.
 
     python benchmarks/band_validity.py --alpha 0.05 --repetitions 20000
 """

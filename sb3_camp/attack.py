@@ -155,6 +155,8 @@ def _noisy_or_not(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -
     """The environment of the agent, and the noise that it is to act on: sigma 0 is none."""
     environment = agent.smoothed(sigma, noise_on)
     noise = environment.smoothing_noise() or SmoothingNoise(0.0)
+    if noise.sensor_sigma is not None:
+        raise InputError("attacks know noise of one sigma only, and each sensor has its own here: give one --sigma")
     return environment, noise if sigma is None else noise._replace(sigma=sigma)
 
 

@@ -16,7 +16,14 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 
-from sb3_camp.certification.assumptions import find_clean_keys, find_min_return, find_run, find_sigma, played_in
+from sb3_camp.certification.assumptions import (
+    check_sensor_sigma,
+    find_clean_keys,
+    find_min_return,
+    find_run,
+    find_sigma,
+    played_in,
+)
 from sb3_camp.certification.bands import METHODS
 from sb3_camp.certification.build import build_certificate
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
@@ -112,6 +119,7 @@ def _certify(args: argparse.Namespace) -> None:
     logs = read_logs(args.paths)
     run = find_run(logs)
     sigma, sigma_assumed = find_sigma(logs[0], run, args.sigma)
+    check_sensor_sigma(logs[0], run)
     clean_keys = find_clean_keys(logs[0], run)
     min_return, min_return_basis = find_min_return(logs, run, args.min_return)
     certificate = build_certificate(

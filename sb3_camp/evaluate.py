@@ -44,9 +44,12 @@ from sb3_camp.evaluation.evaluation_file import (
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.resume import begin
+from sb3_camp.evaluation.sigma_argument import HELP as SIGMA_HELP
+from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, measured_sigma, parse_sigma
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments, parse, versions
 from sb3_camp.runs.noise_placement import SmoothingNoise
+from sb3_camp.wrappers.observation_noise import Sigma, plain_sigma
 
 # Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
 _N_ENVS, _N_NATIVE_ENVS = 64, 1024
@@ -72,8 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--sigma",
-        help="add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255)",
-        type=float,
+        help=SIGMA_HELP,
+        metavar="S",
+        nargs="+",
     )
     parser.add_argument(
         "--vec-env",
@@ -140,12 +144,14 @@ class _Evaluation:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    if args.sigma is not None and not 0 < args.sigma < float("inf"):
-        raise InputError(f"--sigma must be a positive number, not {args.sigma:g}: without noise there is nothing to certify")
+    sigma = parse_sigma(args.sigma)
     agent = find_agent(args, "subproc" if args.vec_env == "subproc" else "dummy")
     model_path = agent.model_path
-    environment, noise = _smoothed(agent, args.sigma, args.noise_on)
-    model = load_checkpoint(model_path, ALGOS[args.algo], args.device, environment.spaces)
+    model = load_checkpoint(model_path, ALGOS[args.algo], args.device, agent.smoothed(None, None).spaces)
+    if isinstance(sigma, ShareOfDeviation):
+        on_normalized = args.noise_on == "normalized"
+        sigma = sigma.share if on_normalized else measured_sigma(sigma.share, agent, model, args.seed)
+    environment, noise = _smoothed(agent, sigma, args.noise_on)
     if args.num_threads is None and not _observes_images(model.observation_space):
         th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
     native = _plays_native(environment, args.vec_env)
@@ -168,6 +174,8 @@ def _evaluate(args: argparse.Namespace) -> None:
         "n_envs": n_envs,
         "device": str(model.device),
     }
+    if noise.sensor_sigma is not None:
+        settings["sensor_sigma"] = as_json(noise.sensor_sigma)
     if agent.trained_env_id is not None:
         settings["trained_env_id"] = agent.trained_env_id
     q_gaps = None
@@ -177,7 +185,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     file = (args.output or model_path.parent / "certification") / "evaluations.npz"
     actions = "stochastic" if args.stochastic else "deterministic"
     kind = "native " if native else ""
-    print(f"Evaluating {model_path} with sigma {noise.sigma:g}, {actions} actions, in {n_envs} {kind}envs")
+    shown = f"{noise.sigma:g}" if noise.sensor_sigma is None else as_json(noise.sensor_sigma)
+    print(f"Evaluating {model_path} with sigma {shown}, {actions} actions, in {n_envs} {kind}envs")
     if agent.statistics is not None and agent.normalization is not None:
         side = "on normalized" if environment.noise_is_on_normalized() else "on raw"
         print(f"Observations are normalised by {agent.statistics}, frozen; the noise is {side} observations")
@@ -260,7 +269,7 @@ def _report_q_gap(statistics: dict[str, Any]) -> None:
     )
 
 
-def _smoothed(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+def _smoothed(agent: Agent, sigma: Sigma | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
     """The environment of the agent with one smoothing noise, and that noise."""
     environment = agent.smoothed(sigma, noise_on)
     noise = environment.smoothing_noise()
@@ -270,8 +279,9 @@ def _smoothed(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tu
         )
     if noise is None or noise.sigma == 0:
         raise InputError("the smoothing noise of the environment has sigma 0, so there is nothing to certify")
-    if sigma is not None and sigma != noise.sigma:
-        raise InputError(f"--sigma {sigma:g} contradicts the environment, whose noise has sigma {noise.sigma:g}: leave it out")
+    own = noise.sigma if noise.sensor_sigma is None else noise.sensor_sigma
+    if sigma is not None and plain_sigma(sigma) != own:
+        raise InputError(f"--sigma contradicts the environment, whose noise has sigma {as_json(own)}: leave it out")
     return environment, noise
 
 

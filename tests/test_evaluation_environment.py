@@ -18,8 +18,8 @@ STACK = {"gymnasium.wrappers.FrameStackObservation": {"stack_size": 4}}
 
 def test_noise_is_found_in_the_live_environment():
     assert EvaluationEnv("CartPole-v1").smoothing_noise() is None
-    assert EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": NOISE}).smoothing_noise() == (0.2, ())
-    assert EvaluationEnv("CartPole-v1").with_noise(0.3).smoothing_noise() == (0.3, ())
+    assert EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": NOISE}).smoothing_noise() == (0.2, (), None)
+    assert EvaluationEnv("CartPole-v1").with_noise(0.3).smoothing_noise() == (0.3, (), None)
 
 
 def test_entries_without_noise_are_found_in_the_live_environment():
@@ -76,7 +76,7 @@ def test_what_would_void_the_certificate_is_an_error(wrappers, message):
 
 
 def test_frame_stack_outside_of_the_noise_is_fine():
-    assert EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": [NOISE, STACK]}).smoothing_noise() == (0.2, ())
+    assert EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": [NOISE, STACK]}).smoothing_noise() == (0.2, (), None)
 
 
 @pytest.mark.parametrize(

@@ -75,20 +75,20 @@ def wrapped(*wrappers):
 @pytest.mark.parametrize("name", ["ReadsTheState", "OverridesStep", "OverridesReset", "FrameStackObservation"])
 def test_what_nothing_is_known_of_may_stand_inside_of_the_noise_only(name):
     unknown = f"{HERE}.{name}"
-    assert wrapped(unknown, NOISE).smoothing_noise() == (0.2, ())
+    assert wrapped(unknown, NOISE).smoothing_noise() == (0.2, (), None)
     with pytest.raises(InputError, match=f"{name} stands between the smoothing noise and the policy"):
         wrapped(NOISE, unknown).smoothing_noise()
     # In settings too, unless a live environment was asked
     settings = Scenario("CartPole-v1", wrappers={"env_wrapper": [NOISE, unknown]})
     with pytest.raises(InputError, match=rf"config.yml: {name} stands between"):
         settings.configured_noise("config.yml")
-    assert settings.configured_noise(unknown_were_checked=True) == (0.2, ())
+    assert settings.configured_noise(unknown_were_checked=True) == (0.2, (), None)
 
 
 @pytest.mark.parametrize("name", ["NormalizeActionWrapper", "HalvesRewards"])
 def test_what_passes_observations_on_unchanged_may_stand_anywhere_whatever_its_name(name):
-    assert wrapped(NOISE, f"{HERE}.{name}").smoothing_noise() == (0.2, ())
-    assert wrapped(f"{HERE}.{name}", NOISE).smoothing_noise() == (0.2, ())
+    assert wrapped(NOISE, f"{HERE}.{name}").smoothing_noise() == (0.2, (), None)
+    assert wrapped(f"{HERE}.{name}", NOISE).smoothing_noise() == (0.2, (), None)
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,22 @@ def test_what_passes_observations_on_unchanged_may_stand_anywhere_whatever_its_n
     ],
 )
 def test_a_fixed_function_of_noisy_observations_may_follow_in_both_views(entry):
-    assert wrapped(NOISE, entry).smoothing_noise() == (0.2, ())
-    assert Scenario("CartPole-v1", wrappers={"env_wrapper": [NOISE, entry]}).configured_noise() == (0.2, ())
+    assert wrapped(NOISE, entry).smoothing_noise() == (0.2, (), None)
+    assert Scenario("CartPole-v1", wrappers={"env_wrapper": [NOISE, entry]}).configured_noise() == (0.2, (), None)
 
 
 @pytest.mark.parametrize("entry", ["gymnasium.wrappers.AddRenderObservation", "gymnasium.wrappers.AtariPreprocessing"])
 def test_what_reads_the_screen_must_be_inside(entry):
     with pytest.raises(InputError, match="shows the clean state"):
         Scenario("CartPole-v1", wrappers={"env_wrapper": [NOISE, entry]}).configured_noise()
-    assert Scenario("CartPole-v1", wrappers={"env_wrapper": [entry, NOISE]}).configured_noise() == (0.2, ())
+    assert Scenario("CartPole-v1", wrappers={"env_wrapper": [entry, NOISE]}).configured_noise() == (0.2, (), None)
 
 
 def test_live_and_configured_layers_of_the_same_wrappers_agree():
     env = gym.make("Pendulum-v1")
-    for wrapper in (
-        HistoryWrapper(env),
-        TimeFeatureWrapper(env),
-        RescaleAction(env, -1.0, 1.0),
-        NoisyObservationWrapper(env, 0.1),
-    ):
+    for wrapper in (HistoryWrapper(env), TimeFeatureWrapper(env), RescaleAction(env, -1.0, 1.0)):
         name = f"{type(wrapper).__module__}.{type(wrapper).__name__}"
-        live, configured = layer_of(wrapper), layer_of_entry(name, {"sigma": 0.1}, 0.1)
+        live, configured = layer_of(wrapper), layer_of_entry(name, {})
         # An action wrapper is known by what it inherits, which a name does not tell
         assert live == configured or (live.shows, configured.shows) == (Shows.SAME, Shows.UNKNOWN)
 
@@ -159,11 +154,11 @@ def test_nested_normalisers_are_all_looked_at():
     [
         ([], None),
         ([Layer("a", Shows.STATE)], None),
-        ([Layer("off", Shows.NOISY, 0.0), Layer("a", Shows.UNKNOWN)], (0.0, ())),
-        ([Layer("off", Shows.NOISY, 0.0), NOISY, Layer("off", Shows.NOISY, 0.0)], (0.2, ())),
+        ([Layer("off", Shows.NOISY, 0.0), Layer("a", Shows.UNKNOWN)], (0.0, (), None)),
+        ([Layer("off", Shows.NOISY, 0.0), NOISY, Layer("off", Shows.NOISY, 0.0)], (0.2, (), None)),
         (
             [Layer("a", Shows.STATE), Layer("b", Shows.UNKNOWN), NOISY, Layer("c", Shows.STACK), Layer("d", Shows.FUNCTION)],
-            (0.2, ()),
+            (0.2, (), None),
         ),
         ([NOISY, NOISY], "2 smoothing noises"),
         ([Layer("a", Shows.STACK), NOISY], "comes after a"),
@@ -183,9 +178,9 @@ def test_the_rule(layers, found):
 
 def test_added_noise_takes_the_place_that_the_scenario_has_for_it():
     task = Scenario("camp/CartPole1-v0", {"render_mode": None}).with_noise(0.7)
-    assert task.env_kwargs == {"render_mode": None, "sigma": 0.7} and task.configured_noise() == (0.7, ())
+    assert task.env_kwargs == {"render_mode": None, "sigma": 0.7} and task.configured_noise() == (0.7, (), None)
     plain = Scenario("CartPole-v1", wrappers={"env_wrapper": "a.B", "frame_stack": 2}).with_noise(0.7)
-    assert plain.wrappers["env_wrapper"][0] == "a.B" and plain.configured_noise() == (0.7, ())
+    assert plain.wrappers["env_wrapper"][0] == "a.B" and plain.configured_noise() == (0.7, (), None)
     assert plain.with_noise(0.3).wrappers["env_wrapper"] == [
         "a.B",
         {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.3}},
@@ -200,6 +195,6 @@ def test_a_keyword_sigma_of_another_environment_is_left_alone():
         scenario = Scenario("Sigma-v0", {"sigma": 3.0})
         assert scenario.configured_noise() is None
         assert scenario.with_noise(0.1).env_kwargs == scenario.without_sigma().env_kwargs == {"sigma": 3.0}
-        assert scenario.with_noise(0.1).configured_noise() == (0.1, ())
+        assert scenario.with_noise(0.1).configured_noise() == (0.1, (), None)
     finally:
         del gym.registry["Sigma-v0"]

@@ -45,6 +45,16 @@ def test_a_perfect_pilot_has_the_closed_form():
     assert plan.certified == pytest.approx(200 * stats.norm.cdf(stats.norm.ppf(0.05 ** (1 / 50)) - 2), rel=1e-12)
 
 
+@pytest.mark.parametrize("target, radius", [(130.0, 0.2), (60.0, 0.8)])
+def test_a_third_more_episodes_of_the_distribution_of_the_pilot_certify_the_target_nearly_always(target, radius):
+    rng = np.random.default_rng(2)
+    pilot = np.minimum(200, rng.gamma(9, 25, 2000).round())
+    n_episodes = plan_episodes(pilot, 0.4, target, radius).n_episodes
+    played = [rng.choice(pilot, int(share * n_episodes)) for share in (0.6, 4 / 3) for _ in range(60)]
+    reached = np.array([certified_return(returns, 0.4, radius) >= target for returns in played]).reshape(2, 60).mean(axis=1)
+    assert reached[0] <= 0.4 and reached[1] >= 0.9
+
+
 def test_what_no_number_of_episodes_certifies_has_no_plan():
     pilot = np.repeat([0.0, 100.0], [10, 90])
     ceiling = 100 * stats.norm.cdf(stats.norm.ppf(0.9) - 1)

@@ -224,7 +224,7 @@ def test_radii_keep_their_shape():
         (lambda: certified_cost([0.5, math.nan], 1.0, 0.0), r"costs\[1\] is nan"),
         (lambda: certified_cost(["a"], 1.0, 0.0), "costs must be numbers"),
         (lambda: certified_cost([], 1.0, 0.0), "non-empty"),
-        (lambda: certified_cost([0.5], 1.0, 0.0, max_cost=math.inf), "min_return must be finite"),
+        (lambda: certified_cost([0.5], 1.0, 0.0, max_cost=math.inf), "max_cost, the highest cost.*got inf"),
     ],
 )
 def test_unusable_input_is_named(call, message):

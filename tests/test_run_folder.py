@@ -335,11 +335,11 @@ def test_finds_the_noise_under_each_of_its_names(tmp_path, name):
 @pytest.mark.parametrize("keys", [["b", "a"], ("a", "b", "a")])
 def test_tells_the_entries_without_noise(tmp_path, keys):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
-    assert run.smoothing_noise() == (0.2, ("a", "b"))
+    assert run.smoothing_noise() == (0.2, ("a", "b"), None)
 
 
 @pytest.mark.parametrize("keys", ["a", [1], {"a": 1}, None])
 def test_refuses_entries_without_noise_that_are_no_list_of_names(tmp_path, keys):
     run = RunFolder.read(make_run(tmp_path, env_wrapper=[{NOISE: {"sigma": 0.2, "clean_keys": keys}}]))
-    with pytest.raises(InputError, match="clean_keys of NoisyObservationWrapper must be a list of texts"):
+    with pytest.raises(InputError, match="clean_keys of NoisyObservationWrapper in env_wrapper must be a list of texts"):
         run.smoothing_noise()

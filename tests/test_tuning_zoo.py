@@ -219,7 +219,7 @@ def test_sigma_is_searched_on_demand_and_the_best_trial_goes_back_with_it(tmp_pa
         params = study.trials[number].params
         assert model.get_env().get_attr("sigma") == [params["sigma"]]
         assert model.exploration_fraction == params["exploration_fraction"]
-        assert RunFolder.read(Path(exp.save_path)).smoothing_noise() == (params["sigma"], ())
+        assert RunFolder.read(Path(exp.save_path)).smoothing_noise() == (params["sigma"], (), None)
         assert "sigma" not in saved
 
 

@@ -130,6 +130,22 @@ def _unknown_noise(run: RunFolder) -> str | None:
     return f"the environment {run.env_id}" if "sigma" in env_kwargs or run.env_id not in gym.registry else None
 
 
+def check_sensor_sigma(log: EpisodeLog, run: RunFolder | None) -> None:
+    """
+    :param log: one of the logs
+    :param run: the run folder that it lies in
+    :raises InputError: if log and run do not agree in the noise of each sensor
+    """
+    noise = None if run is None or log.trained_env_id is not None else run.smoothing_noise(unknown_were_checked=True)
+    if run is None or noise is None or noise.sigma == 0 or not log.is_evaluation:
+        return
+    if noise.sensor_sigma != log.sensor_sigma:
+        raise InputError(
+            f"{log.path}: its sigma of each sensor is {log.sensor_sigma}, but {run.config_file} says {noise.sensor_sigma}: "
+            "evaluate again"
+        )
+
+
 def find_clean_keys(log: EpisodeLog, run: RunFolder | None) -> list[str] | None:
     """
     :param log: one of the logs

@@ -91,6 +91,7 @@ class Certificate:
     sigma: float
     sigma_assumed: bool | None = None
     pixels: bool | None = None
+    sensor_sigma: list[Any] | dict[str, Any] | None = None
     clean_keys: list[str] | None = None
     method: str
     alpha: float
@@ -99,6 +100,7 @@ class Certificate:
     min_return_slope: list[float] | None = None
     support: list[float] | None = None
     n_episodes: int
+    longest_episode: int | None = None
     mean_return: float
     radii: list[float]
     certified_return: list[float]
@@ -209,6 +211,11 @@ def _is_ceiling(value: Any) -> bool:
     return isinstance(value, dict) and all(is_number(value.get(name)) for name in ("ratio", "radius"))
 
 
+def _is_sensor_sigma(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return parts is not None and all((is_number(part) and part >= 0) or _is_sensor_sigma(part) for part in parts)
+
+
 def _are_targets(value: Any) -> bool:
     return isinstance(value, dict) and all(radius is None or is_number(radius) for radius in value.values())
 
@@ -257,6 +264,7 @@ _KINDS = {
     "sigma": _NUMBER,
     "sigma_assumed": _SWITCH,
     "pixels": _SWITCH,
+    "sensor_sigma": _Kind(_is_sensor_sigma, "numbers, as lists or an object of these"),
     "clean_keys": _Kind(_is_list_of(_is_text), "a list of texts"),
     "method": _TEXT,
     "alpha": _NUMBER,
@@ -265,6 +273,7 @@ _KINDS = {
     "min_return_slope": _NUMBERS,
     "support": _NUMBERS,
     "n_episodes": _COUNT,
+    "longest_episode": _Kind(_is_count, "a whole number that is at least 0"),
     "mean_return": _NUMBER,
     "radii": _NUMBERS,
     "certified_return": _NUMBERS,

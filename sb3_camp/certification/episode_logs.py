@@ -24,7 +24,7 @@ import numpy as np
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows
-from sb3_camp.runs.scenario import Scenario
+from sb3_camp.runs.scenario import Scenario, noise_layer
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
@@ -39,7 +39,7 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 _ENTRIES = (
     *("format", "timesteps", "results", "ep_lengths", "n_episodes", "min_reward"),
     *("sigma", "deterministic", "seed", "first_env_seed", "last_env_seed", "n_envs", "native_vec_env", "pixels"),
-    *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys"),
+    *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys", "sensor_sigma"),
     *("algo", "model", "model_sha256"),
     *("q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
 )
@@ -63,7 +63,8 @@ class EpisodeLog:
     :param env_kwargs: keyword arguments of the environment
     :param env_wrappers: ``env_wrapper``, ``vec_env_wrapper`` and ``frame_stack`` as in the zoo's hyperparameters
     :param env_versions: versions of the package that the environment comes from, or digests of its source, by name
-    :param clean_keys: entries of a Dict observation that have no noise, sorted
+    :param clean_keys: entries of the observation that have no noise, sorted
+    :param sensor_sigma: standard deviation of the noise on each entry, as lists or a mapping, where each has its own
     :param model: path of the checkpoint
     :param model_sha256: of the checkpoint's content
     :param timesteps: steps that the policy had been trained for
@@ -92,6 +93,7 @@ class EpisodeLog:
     env_wrappers: dict[str, Any] | None = None
     env_versions: dict[str, str] | None = None
     clean_keys: list[str] | None = None
+    sensor_sigma: list[Any] | dict[str, Any] | None = None
     model: str | None = None
     model_sha256: str | None = None
     timesteps: int | None = None
@@ -303,6 +305,9 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         raise InputError(f"{path}: env_versions must be a JSON object of texts, not {reprlib.repr(env_versions)}")
     texts = {key: entry(key, str) for key in ("env_id", "algo", "model", "model_sha256")}
     env_kwargs, env_wrappers, clean_keys = map(from_json, ("env_kwargs", "env_wrappers", "clean_keys"))
+    sensor_sigma = from_json("sensor_sigma")
+    if sensor_sigma is not None:
+        noise_layer("", {"sigma": sensor_sigma}, "sensor_sigma", str(path))  # refuses what cannot be one
     for key, value in (("env_kwargs", env_kwargs), ("env_wrappers", env_wrappers)):
         if not isinstance(value, dict | None):
             raise InputError(f"{path}: {key} must be a JSON object, not {reprlib.repr(value)}")
@@ -319,6 +324,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "env_wrappers": env_wrappers,
         "env_versions": env_versions,
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
+        "sensor_sigma": sensor_sigma,
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
         **{key: entry(key, int) if key in data else None for key in ("n_envs", "first_env_seed", "last_env_seed")},
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},

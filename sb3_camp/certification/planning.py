@@ -57,9 +57,10 @@ def plan_episodes(
     Of m episodes, a share as large as the pilot's is taken to return at least c, for each c (rounded down). The ceiling is the
     certificate of the pilot's shares themselves, A + sum_i (r_i - r_{i-1}) * Phi(Phi^-1(n_i / n) - radius / sigma).
 
-    It is a forecast, not a bound: the pilot is a sample, and so are the episodes to come, of which about half of all
-    evaluations of exactly this size certify the target. The episodes must be fresh: the pilot's may be among them only if
-    looks were planned (:func:`planned_looks`).
+    It is a forecast, not a bound: the pilot is a sample, and so are the episodes to come. Of evaluations of exactly this size
+    some three in four certify the target, of those a third larger nearly all (if the pilot is large; measured on a few
+    distributions). The episodes must be fresh: the pilot's may be among them only if looks were planned
+    (:func:`planned_looks`).
 
     :param returns: returns of the independent episodes of the pilot, shape (n,)
     :param sigma: standard deviation of the noise on the observations, in their units

@@ -23,6 +23,7 @@ ALIKE = (
     "env_kwargs",
     "sigma",
     "clean_keys",
+    "sensor_sigma",
     "env_wrappers",
     "algo",
     "model_sha256",

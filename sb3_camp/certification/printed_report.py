@@ -12,6 +12,7 @@ from sb3_camp.certification.rounded_text import (
     percent,
     quotient,
 )
+from sb3_camp.certification.sensor_table import print_sensors
 from sb3_camp.text import printable
 
 
@@ -32,8 +33,9 @@ def print_report(certificate: Certificate, every: int) -> None:
     if certificate.model is not None or certificate.timesteps is not None:
         print(f"Checkpoint: {_checkpoint(certificate)}")
     scale = f" of 255 ({floor_digits(quotient(sigma, 255), 6)})" if certificate.pixels else ""
+    own = "of its own on each sensor, the unit of the radius" if certificate.sensor_sigma is not None else exact(sigma)
     print(
-        f"Noise sigma {exact(sigma)}{scale}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
+        f"Noise sigma {own}{scale}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
         "for all radii together"
     )
     if certificate.sigma_assumed:
@@ -53,6 +55,7 @@ def print_report(certificate: Certificate, every: int) -> None:
     if certificate.quantities:
         _print_quantities(certificate, every)
     _print_slope(certificate)
+    print_sensors(certificate)
     if certificate.ceiling is not None:
         _print_ceiling(certificate, certificate.ceiling.ratio)
     for target, reached in certificate.targets.items():

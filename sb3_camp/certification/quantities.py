@@ -164,6 +164,8 @@ def certified_cost(
     :return: float64 array of the shape of radii, at most ``max_cost``
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, and for a cost above ``max_cost``
     """
+    if not math.isfinite(max_cost):
+        raise InputError(f"max_cost, the highest cost an episode can have, must be finite, got {max_cost}")
     negative = -_numbers(costs, "costs")
     if negative.size and not negative.min() >= -max_cost:
         bad = int(np.flatnonzero(~(negative >= -max_cost))[0])

@@ -15,6 +15,7 @@ from sb3_camp.evaluation.normalization import read_normalization, statistics_bes
 from sb3_camp.runs.layers import Shows
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import WRAPPER_KEYS
+from sb3_camp.wrappers.observation_noise import Sigma
 
 NoiseOn = Literal["raw", "normalized"]
 NO_STATISTICS = Path("none")
@@ -39,7 +40,7 @@ class Agent:
     statistics: Path | None = None
     normalization: dict[str, Any] | None = None
 
-    def smoothed(self, sigma: float | None, noise_on: NoiseOn | None) -> EvaluationEnv:
+    def smoothed(self, sigma: Sigma | None, noise_on: NoiseOn | None) -> EvaluationEnv:
         """
         The environment as the policy sees it: with a new smoothing noise where there is none, and with the frozen normaliser.
 
@@ -52,11 +53,11 @@ class Agent:
         if noise_on == "normalized":
             return self._noise_on_normalized(sigma)
         environment, noise = self.environment, self.environment.smoothing_noise()
-        if sigma and (noise is None or noise.sigma == 0):
+        if sigma is not None and sigma != 0 and (noise is None or noise.sigma == 0):
             environment = environment.with_noise(sigma)
         return environment if self.normalization is None else environment.with_normalization(self.normalization)
 
-    def _noise_on_normalized(self, sigma: float | None) -> EvaluationEnv:
+    def _noise_on_normalized(self, sigma: Sigma | None) -> EvaluationEnv:
         if self.normalization is None:
             raise InputError(
                 f"--noise-on normalized: the observations of {self.model_path} are not normalised: leave it out, or name the "
@@ -69,7 +70,7 @@ class Agent:
                 "observations already: leave it out"
             )
         environment = self.environment.with_normalization(self.normalization)
-        return environment if not sigma else environment.with_outermost_noise(sigma)
+        return environment if sigma is None or sigma == 0 else environment.with_outermost_noise(sigma)
 
 
 def find_agent(args: argparse.Namespace, vec_env: str = "dummy") -> Agent:

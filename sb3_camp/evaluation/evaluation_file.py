@@ -18,7 +18,7 @@ Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
 
 # Settings that a file holds only if they are on
-_SWITCHES = ("q_gap", "trained_env_id")
+_SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma")
 
 
 def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts: Any) -> None:

@@ -114,5 +114,5 @@ def _check_alike(environment: EvaluationEnv, env: gym.Env, envs: VectorEnv) -> N
             raise NotNative(f"{name} has the space {one}, the single one {single}")
     noise = environment.smoothing_noise()
     expected = [] if noise is None or noise.sigma == 0 else [tuple(noise)]
-    if [(twin.sigma, twin.clean_keys) for twin in noises(envs) if twin.sigma > 0] != expected:
+    if [(twin.sigma, twin.clean_keys, twin.sensor_sigma) for twin in noises(envs) if twin.sigma > 0] != expected:
         raise NotNative(f"{name} has not the smoothing noise of the single one")

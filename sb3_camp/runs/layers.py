@@ -34,14 +34,16 @@ class Layer(NamedTuple):
     """
     :param name: Name of the class, or of the setting
     :param shows: What it shows
-    :param sigma: Standard deviation of its smoothing noise
-    :param clean_keys: Entries of a Dict observation that it leaves without noise
+    :param sigma: Standard deviation of its smoothing noise, 1 where each entry of the observation has one of its own
+    :param clean_keys: What it leaves without noise
+    :param sensor_sigma: Standard deviation of each entry, as nested lists or a mapping of these
     """
 
     name: str
     shows: Shows
     sigma: float = 0.0
     clean_keys: tuple[str, ...] = ()
+    sensor_sigma: Any = None
 
 
 _KNOWN: dict[str, dict[Shows, str]] = {
@@ -105,7 +107,7 @@ def layer_of(wrapper: Any) -> Layer:
     """
     cls = type(wrapper)
     if cls is NoisyObservationWrapper:
-        return Layer(cls.__name__, Shows.NOISY, wrapper.sigma, wrapper.clean_keys)
+        return Layer(cls.__name__, Shows.NOISY, wrapper.sigma, wrapper.clean_keys, wrapper.sensor_sigma)
     shows = _SHOWS.get((cls.__module__.partition(".")[0], cls.__qualname__), Shows.UNKNOWN)
     if shows is Shows.STATISTICS:
         if getattr(wrapper, "norm_obs", True) is False:
@@ -117,17 +119,13 @@ def layer_of(wrapper: Any) -> Layer:
     return Layer(cls.__name__, shows)
 
 
-def layer_of_entry(name: str, kwargs: Any, sigma: float) -> Layer:
+def layer_of_entry(name: str, kwargs: Any) -> Layer:
     """
     :param name: full name of a wrapper, as the zoo's yml files hold it; it is never imported
     :param kwargs: its keyword arguments
-    :param sigma: standard deviation of its noise, if it is smoothing noise
-    :return: what is known of it
+    :return: what is known of it, except for smoothing noise, which has settings to be checked
     """
     package, short = name.partition(".")[0], name.split(".")[-1]
-    if is_smoothing_noise(name):
-        keys = kwargs.get("clean_keys", ()) if isinstance(kwargs, Mapping) else ()
-        return Layer(short, Shows.NOISY, sigma, tuple(sorted(set(keys))))
     shows = _SHOWS.get((package, short), Shows.UNKNOWN)
     if shows is Shows.STATISTICS and isinstance(kwargs, Mapping) and kwargs.get("norm_obs") is False:
         shows = Shows.SAME

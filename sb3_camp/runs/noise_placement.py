@@ -5,7 +5,7 @@ It is asked of the wrappers of a live environment and of the settings of a run a
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Layer, Shows
@@ -13,12 +13,14 @@ from sb3_camp.runs.layers import Layer, Shows
 
 class SmoothingNoise(NamedTuple):
     """
-    :param sigma: Standard deviation, in the units of the observation
-    :param clean_keys: Entries of a Dict observation that have none
+    :param sigma: Standard deviation, in the units of the observation; 1 where each entry has one of its own
+    :param clean_keys: What has no noise: entries of a Dict observation, and ``"[i]"`` or ``"key[i]"`` where a sigma is 0
+    :param sensor_sigma: Standard deviation of each entry, as nested lists or a mapping of these; None where all have the same
     """
 
     sigma: float
     clean_keys: tuple[str, ...] = ()
+    sensor_sigma: Any = None
 
 
 def noise_positions(layers: Sequence[Layer]) -> list[int]:
@@ -84,7 +86,7 @@ def smoothing_noise(layers: Sequence[Layer], where: str = "", *, unknown_were_ch
                 f"{where}{layer.name} stands between the smoothing noise and the policy, and nothing tells whether it shows "
                 "the policy what has not passed through the noise: put it inside of the noise (in env_wrapper: before it)"
             )
-    return SmoothingNoise(noise.sigma, noise.clean_keys)
+    return SmoothingNoise(noise.sigma, noise.clean_keys, noise.sensor_sigma)
 
 
 def _prefix(where: str) -> str:

@@ -19,6 +19,7 @@ from sb3_camp.runs.layers import (
 from sb3_camp.runs.noise_placement import SmoothingNoise, smoothing_noise
 from sb3_camp.runs.zoo_yaml import keywords
 from sb3_camp.tasks import default_sigma
+from sb3_camp.wrappers.observation_noise import Sigma, plain_sigma, sigma_entries
 
 WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 """The zoo's hyperparameters that wrap an environment and that an evaluation builds again."""
@@ -59,18 +60,33 @@ def wrapper_entries(settings: Mapping[str, Any], where: str = "") -> list[tuple[
     return wrappers
 
 
-def sigma_value(kwargs: Any, what: str, where: str = "") -> float:
+def noise_layer(name: str, kwargs: Any, what: str, where: str = "") -> Layer:
     """
-    :param kwargs: keyword arguments, from a file
-    :param what: whose they are
-    :param where: the file, in front of the message
-    :return: their ``sigma``
-    :raises InputError: if there is none, or if it cannot be a standard deviation
+    :param name: name of the layer
+    :param kwargs: keyword arguments of smoothing noise, from a file
+    :param what: whose they are, for messages
+    :param where: the file, in front of messages
+    :return: the noise as a layer. An entry without noise is known here only if it is named, or if its sigma is 0
+    :raises InputError: if the arguments cannot be those of smoothing noise
     """
-    sigma = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
-    if isinstance(sigma, bool) or not isinstance(sigma, int | float) or not 0 <= sigma <= sys.float_info.max:
-        raise InputError(f"{_prefix(where)}the sigma of {what} must be a number that is at least 0, not {reprlib.repr(sigma)}")
-    return float(sigma)
+    given = kwargs.get("sigma") if isinstance(kwargs, Mapping) else None
+    keys = kwargs.get("clean_keys", ()) if isinstance(kwargs, Mapping) else ()
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise InputError(f"{_prefix(where)}clean_keys of {what} must be a list of texts, not {reprlib.repr(keys)}")
+    if isinstance(given, list | tuple | Mapping):
+        values, silent = sigma_entries(given)
+        if not values or not all(_is_sigma(value) for value in values) or not any(values):
+            text = reprlib.repr(given)
+            raise InputError(f"{_prefix(where)}the sigma of {what} must be numbers that are at least 0, not all 0: {text}")
+        return Layer(name, Shows.NOISY, 1.0, tuple(sorted({*keys, *silent})), plain_sigma(given))
+    if given is None or not _is_sigma(given):
+        text = reprlib.repr(given)
+        raise InputError(f"{_prefix(where)}the sigma of {what} must be a number that is at least 0, not {text}")
+    return Layer(name, Shows.NOISY, float(given), tuple(sorted(set(keys))))
+
+
+def _is_sigma(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -98,11 +114,13 @@ class Scenario:
         layers = []
         default = default_sigma(self.env_id)
         if default is not None:
-            kwargs = {"sigma": default, **self.env_kwargs}
-            layers.append(Layer(self.env_id, Shows.NOISY, sigma_value(kwargs, f"env_kwargs of {self.env_id}", where)))
+            task = {"sigma": self.env_kwargs.get("sigma", default)}
+            layers.append(noise_layer(self.env_id, task, f"env_kwargs of {self.env_id}", where))
         for name, kwargs in wrapper_entries(self.wrappers, where):
-            sigma = sigma_value(kwargs, f"{NOISE_WRAPPER} in env_wrapper", where) if is_smoothing_noise(name) else 0.0
-            layers.append(layer_of_entry(name, _checked_keys(name, kwargs, where), sigma))
+            if is_smoothing_noise(name):
+                layers.append(noise_layer(NOISE_WRAPPER, kwargs, f"{NOISE_WRAPPER} in env_wrapper", where))
+            else:
+                layers.append(layer_of_entry(name, kwargs))
         if (normalize := self.normalizes()) is not None:
             layers.append(Layer("normalize", normalize))
         if self.wrappers.get("frame_stack"):
@@ -133,7 +151,7 @@ class Scenario:
         """
         return smoothing_noise(self.layers(where), where, unknown_were_checked=unknown_were_checked)
 
-    def with_noise(self: _ScenarioT, sigma: float) -> _ScenarioT:
+    def with_noise(self: _ScenarioT, sigma: Sigma) -> _ScenarioT:
         """
         :param sigma: Standard deviation of the noise
         :return: The same with this smoothing noise: that of the task if it takes a ``sigma``, that in ``env_wrapper`` if there
@@ -144,7 +162,7 @@ class Scenario:
         env_wrapper = noisy_wrappers(self.wrappers.get("env_wrapper"), sigma)
         return replace(self, wrappers={**self.wrappers, "env_wrapper": env_wrapper})
 
-    def with_outermost_noise(self: _ScenarioT, sigma: float) -> _ScenarioT:
+    def with_outermost_noise(self: _ScenarioT, sigma: Sigma) -> _ScenarioT:
         """
         :param sigma: Standard deviation of the noise
         :return: The same with a smoothing noise outside of all of ``env_wrapper`` and inside of the frame stack
@@ -161,7 +179,7 @@ class Scenario:
         """
         wrappers = {key: value for key, value in self.wrappers.items() if key != "normalize"}
         for name, kwargs in wrapper_entries({"vec_env_wrapper": wrappers.get("vec_env_wrapper")}):
-            if layer_of_entry(name, kwargs, 0.0).shows is not Shows.SAME:
+            if layer_of_entry(name, kwargs).shows is not Shows.SAME:
                 raise InputError(f"vec_env_wrapper: {name} between the environment and VecNormalize is not supported")
         entries = _as_list(wrappers.get("env_wrapper"))
         return replace(self, wrappers={**wrappers, "env_wrapper": [*entries, {_NORMALIZATION: dict(arguments)}]})
@@ -187,7 +205,7 @@ class Scenario:
         return replace(self, env_kwargs=env_kwargs, wrappers=wrappers)
 
 
-def noisy_wrappers(env_wrapper: Any, sigma: float) -> list[Any]:
+def noisy_wrappers(env_wrapper: Any, sigma: Sigma) -> list[Any]:
     """
     :param env_wrapper: the zoo's hyperparameter
     :param sigma: standard deviation of the noise
@@ -210,15 +228,6 @@ def _without_sigma(name: str, kwargs: Any) -> dict[str, Any]:
     if not is_smoothing_noise(name) or not isinstance(kwargs, Mapping):
         return {name: kwargs}
     return {name: {key: value for key, value in kwargs.items() if key != "sigma"}}
-
-
-def _checked_keys(name: str, kwargs: Any, where: str) -> Any:
-    if is_smoothing_noise(name) and isinstance(kwargs, Mapping):
-        keys = kwargs.get("clean_keys", ())
-        if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
-            text = reprlib.repr(keys)
-            raise InputError(f"{_prefix(where)}clean_keys of {NOISE_WRAPPER} must be a list of texts, not {text}")
-    return kwargs
 
 
 def _prefix(where: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from sb3_camp.errors import InputError
 from sb3_camp.wrappers.chain import wrapper_chain
-from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
+from sb3_camp.wrappers.observation_noise import ObservationNoise, Sigma, noise_generator
 
 
 class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructorArgs):
@@ -28,7 +28,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
     - Float Box: the noisy observation is float32, its space unbounded. ``float64`` observations become ``float32`` too.
     - uint8 Box from 0 to 255 (images): sigma is in pixel values, the noisy image is rounded and clipped back to uint8, so the
       space stays what it was and image policies and replay buffers work as always.
-    - Dict: noise with the same sigma on each Box entry.
+    - Dict: noise with the same sigma on each Box entry, or a sigma of its own on each.
 
     The noise has a generator of its own, not the environment's ``np_random``: many environments seed that anew at every reset,
     to show a fixed level, and every episode would repeat the same noise. ``reset(seed=...)`` seeds the noise too, to a stream
@@ -36,7 +36,10 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
     operating system's entropy.
 
     :param env: The environment to wrap
-    :param sigma: Standard deviation of the noise, in the units of the observation; 0 leaves the values as they are
+    :param sigma: Standard deviation of the noise, in the units of the observation; 0 leaves the values as they are. Nested
+        lists in the shape of the observation give each entry a sigma of its own, a mapping each entry of a Dict observation
+        (a number for all of the entry, or lists). The radius of a certificate is then the l2 norm of the perturbations divided
+        by sigma, entry by entry, and entries of sigma 0 are not covered
     :param quantize: Round and clip noisy images back to uint8; if False, they are unbounded float32 pixel values
         (which SB3 does not take for images any more)
     :param clean_keys: Entries of a Dict observation to pass on without noise. A certificate then speaks only of adversaries
@@ -46,11 +49,11 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         the environment has such a noise already
     """
 
-    def __init__(self, env: gym.Env, sigma: float, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
+    def __init__(self, env: gym.Env, sigma: Sigma, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
         noise = ObservationNoise(env.observation_space, sigma, quantize, clean_keys)
         _check_first_noise(env, noise.sigma)
         gym.utils.RecordConstructorArgs.__init__(
-            self, sigma=noise.sigma, quantize=noise.quantize, clean_keys=list(noise.clean_keys)
+            self, sigma=noise.given_sigma, quantize=noise.quantize, clean_keys=list(clean_keys)
         )
         gym.ObservationWrapper.__init__(self, env)
         self.noise = noise
@@ -63,12 +66,17 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise, in the units of the observation."""
+        """Standard deviation of the noise, in the units of the observation; 1 where each entry has one of its own."""
         return self.noise.sigma
 
     @property
+    def sensor_sigma(self) -> Any:
+        """Standard deviation of each entry, as nested lists or a mapping of these; None where all have the same."""
+        return self.noise.sensor_sigma
+
+    @property
     def clean_keys(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that are passed on without noise."""
+        """What has no noise: entries of a Dict observation, and ``"[i]"`` or ``"key[i]"`` where a single sigma is 0."""
         return self.noise.clean_keys
 
     @property

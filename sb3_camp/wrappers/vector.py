@@ -10,7 +10,7 @@ from gymnasium.vector import VectorEnv, VectorObservationWrapper, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
 from sb3_camp.errors import InputError
-from sb3_camp.wrappers.observation_noise import ObservationNoise, noise_generator
+from sb3_camp.wrappers.observation_noise import ObservationNoise, Sigma, noise_generator
 
 __all__ = ["FrameStackObservation", "NoisyObservationWrapper", "resets_at_next_step"]
 
@@ -30,10 +30,10 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
     :raises InputError: (a ValueError) if sigma is not finite and >= 0, or if the observation space cannot carry the noise
     """
 
-    def __init__(self, env: VectorEnv, sigma: float, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
+    def __init__(self, env: VectorEnv, sigma: Sigma, quantize: bool = True, clean_keys: Sequence[str] = ()) -> None:
         noise = ObservationNoise(env.single_observation_space, sigma, quantize, clean_keys)
         gym.utils.RecordConstructorArgs.__init__(
-            self, sigma=noise.sigma, quantize=noise.quantize, clean_keys=list(noise.clean_keys)
+            self, sigma=noise.given_sigma, quantize=noise.quantize, clean_keys=list(clean_keys)
         )
         VectorObservationWrapper.__init__(self, env)
         self.noise = noise
@@ -45,12 +45,17 @@ class NoisyObservationWrapper(VectorObservationWrapper, gym.utils.RecordConstruc
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the noise, in the units of the observation."""
+        """Standard deviation of the noise, in the units of the observation; 1 where each entry has one of its own."""
         return self.noise.sigma
 
     @property
+    def sensor_sigma(self) -> Any:
+        """Standard deviation of each entry, as nested lists or a mapping of these; None where all have the same."""
+        return self.noise.sensor_sigma
+
+    @property
     def clean_keys(self) -> tuple[str, ...]:
-        """Entries of a Dict observation that are passed on without noise."""
+        """What has no noise: entries of a Dict observation, and ``"[i]"`` or ``"key[i]"`` where a single sigma is 0."""
         return self.noise.clean_keys
 
     @property

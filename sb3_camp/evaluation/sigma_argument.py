@@ -1,0 +1,129 @@
+"""The option ``--sigma``: one number, one for each sensor, or a share of how much each sensor varies."""
+
+import ast
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.agents import Agent
+from sb3_camp.evaluation.episodes import play_episodes
+from sb3_camp.wrappers.observation_noise import Sigma
+
+_N_EPISODES, _N_ENVS = 100, 16
+HELP = (
+    "add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255); several numbers: one "
+    "for each entry of the observation; KEY:NUMBER ...: for each entry of a Dict; auto:SHARE: this share of the standard "
+    f"deviation of each entry, measured over {_N_EPISODES} episodes without noise"
+)
+
+
+class ShareOfDeviation(NamedTuple):
+    """
+    :param share: Of the standard deviation of each entry
+    """
+
+    share: float
+
+
+def parse_sigma(words: Sequence[str] | None) -> Sigma | ShareOfDeviation | None:
+    """
+    :param words: What stood behind ``--sigma``, None if it was not given
+    :return: the standard deviations
+    :raises InputError: if they cannot be read, or if nothing would be noised
+    """
+    if not words:
+        return None
+    if words[0].startswith("auto:"):
+        share = _number(words[0].removeprefix("auto:"))
+        if len(words) > 1 or not share > 0:
+            raise InputError(f"--sigma auto:SHARE takes one positive number, as auto:0.1, not {' '.join(words)}")
+        return ShareOfDeviation(share)
+    if all(":" in word for word in words):
+        return {key: _value(value) for key, _, value in (word.partition(":") for word in words)}
+    numbers = [_number(word) for word in words]
+    if len(numbers) > 1:
+        return numbers
+    if not numbers[0] > 0:
+        raise InputError(f"--sigma must be a positive number, not {words[0]}: without noise there is nothing to certify")
+    return numbers[0]
+
+
+def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int) -> Sigma:
+    """
+    A share of the standard deviation of each entry of the observation, without noise and before any frame stack.
+
+    For normalised observations these are the deviations by which they are normalised. For others they are measured over all
+    steps of 100 episodes, which are not those of the evaluation. A picture has one deviation for all of its pixels.
+
+    :param share: Share, positive
+    :param agent: The agent, in an environment without noise
+    :param model: Its policy
+    :param seed: Seed of the episodes
+    :return: The standard deviations of the noise; 0 for an entry that never changes, which a certificate then does not cover
+    :raises InputError: if the environment has noise already, or if nothing changes
+    """
+    noise = agent.environment.smoothing_noise()
+    if noise is not None and noise.sigma > 0:
+        raise InputError(
+            f"--sigma auto: {agent.environment.env_id} has a noise of sigma {noise.sigma:g} already: leave it out"
+        )
+    if agent.normalization is not None:
+        return _shares_of_statistics(share, agent.normalization)
+    with agent.environment.single() as env:
+        frame = env.observation_space
+    observed: list[Any] = []
+    with replace(agent.environment, vec_env="dummy").opened(_N_ENVS) as envs:
+        play_episodes(
+            model, envs, _N_EPISODES, seed=seed, on_step=lambda shown, counted: observed.append(_kept(shown, counted))
+        )
+    if isinstance(frame, spaces.Dict):
+        return {key: _share(share, [one[key] for one in observed], entry) for key, entry in frame.spaces.items()}
+    return _share(share, observed, frame)
+
+
+def _shares_of_statistics(share: float, normalization: dict[str, Any]) -> Sigma:
+    variances = normalization["var"]
+    if isinstance(variances, dict):
+        return {key: (share * np.sqrt(np.asarray(values))).tolist() for key, values in variances.items()}
+    return (share * np.sqrt(np.asarray(variances))).tolist()
+
+
+def _kept(shown: Any, counted: np.ndarray) -> Any:
+    if isinstance(shown, dict):
+        return {key: np.array(values[counted]) for key, values in shown.items()}
+    return np.array(shown[counted])
+
+
+def _share(share: float, observed: list[np.ndarray], space: spaces.Space) -> Any:
+    values = np.concatenate(observed).astype(np.float64)
+    if len(space.shape or ()) != 1:
+        return share * float(values.std())
+    # Of stacked frames the newest, which is the last
+    deviations = values[..., -space.shape[0] :].std(axis=0)  # type: ignore[index]
+    return [float(f"{share * deviation:.6g}") for deviation in deviations]
+
+
+def _value(text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, int | float | list | tuple):
+        raise InputError(f"--sigma KEY:NUMBER takes a number, or a list of numbers as [1, 2], not {text}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"--sigma takes numbers, KEY:NUMBER or auto:SHARE, not {text}")
+    return number
