@@ -43,12 +43,15 @@ from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.zoo_arguments import parse, versions
 from sb3_camp.files import only_writer
 from sb3_camp.runs.noise_placement import SmoothingNoise
+from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
+from sb3_camp.runs.scenario import SCENARIO_KEYS
 from sb3_camp.wrappers.adversarial_observation import check_steps
 
 # What must be the same for one attack to take the place of another in the default folder
 _IDENTITY = (
-    *("env_id", "env_kwargs", "env_wrappers", "model_sha256", "deterministic"),
-    *("attack", "sigma", "objective", "step_size", "multiplier", "q_threshold", "key"),
+    *(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys")),
+    *DECISIVE_POLICY_KEYS,
+    *("attack", "objective", "step_size", "multiplier", "q_threshold", "key"),
 )
 
 

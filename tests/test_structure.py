@@ -34,8 +34,8 @@ def imported(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in MODULES else node.module for name in named}
     return {name for name in names if name in MODULES}
 
 

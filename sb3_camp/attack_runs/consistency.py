@@ -25,6 +25,8 @@ from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.files import read_bytes, sha256
+from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
+from sb3_camp.runs.scenario import SCENARIO_KEYS
 
 # Rounding of a return in the last digits is no lower return
 _ROUNDING = 1e-9
@@ -174,14 +176,14 @@ def incomparable(attack: AttackResult, certificate: Certificate) -> str | None:
         noise, in the same environment
     """
     settings = attack.settings.as_json()
-    for key in ("env_id", "model_sha256", "sigma", "deterministic", "clean_keys", "env_kwargs", "env_wrappers"):
+    for key in (*DECISIVE_POLICY_KEYS, *SCENARIO_KEYS):
         mine, certified = _comparable(settings, key), _comparable(asdict(certificate), key)
-        if certified is None:
+        if certified is None and mine is not None:
             return f"the certificate does not tell its {key}"
         if mine != certified and not (key == "sigma" and math.isclose(mine, certified, rel_tol=1e-9)):
             if key == "model_sha256":
                 return "the certificate is for another model file"
-            return f"its {key} is {_shown(settings[key])}, that of the certificate {_shown(getattr(certificate, key))}"
+            return f"its {key} is {_shown(settings.get(key))}, that of the certificate {_shown(getattr(certificate, key))}"
     if attack.settings.key in (certificate.clean_keys or ()):
         return f"it attacks the entry {attack.settings.key} of the observation, which the certificate does not cover"
     return None

@@ -14,23 +14,12 @@ from pathlib import Path
 from sb3_camp.certification.episode_logs import EpisodeLog, read_header, read_log
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes
+from sb3_camp.runs.policy_id import POLICY_KEYS
 from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.runs.scenario import SCENARIO_KEYS
 
 # Entries of an evaluation that decide what its episodes are episodes of
-ALIKE = (
-    "env_id",
-    "trained_env_id",
-    "env_kwargs",
-    "sigma",
-    "clean_keys",
-    "sensor_sigma",
-    "env_wrappers",
-    "algo",
-    "model_sha256",
-    "timesteps",
-    "deterministic",
-)
-# Entries that do, where both logs have them: those of older versions have not
+ALIKE = (*SCENARIO_KEYS, "trained_env_id", *POLICY_KEYS)
 ALIKE_IF_KNOWN = ("env_versions", "pixels")
 # Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.evaluation_file
 MAY_DIFFER = (
