@@ -24,7 +24,7 @@ from sb3_camp.wrappers.observation_noise import Sigma, plain_sigma, sigma_entrie
 WRAPPER_KEYS = ("env_wrapper", "vec_env_wrapper", "frame_stack")
 """The zoo's hyperparameters that wrap an environment and that an evaluation builds again."""
 
-SCENARIO_KEYS = ("env_id", "env_kwargs", "env_wrappers", "sigma", "sensor_sigma", "clean_keys")
+SCENARIO_KEYS = ("env_id", "sigma", "sensor_sigma", "clean_keys", "env_kwargs", "env_wrappers")
 """What identifies the scenario of episodes, by the names that evaluations, certificates and attacks give it."""
 
 _NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
