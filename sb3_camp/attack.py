@@ -36,12 +36,12 @@ from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
-from sb3_camp.evaluation.checkpoint import load_checkpoint, sha256
+from sb3_camp.evaluation.checkpoint import load_checkpoint
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.zoo_arguments import parse, versions
-from sb3_camp.files import only_writer
+from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS
@@ -105,7 +105,8 @@ def _attack(args: argparse.Namespace) -> None:
     check_numbers(args)
     agent = find_agent(args)
     environment, noise = _noisy_or_not(agent, args.sigma, args.noise_on)
-    model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device, environment.spaces)
+    content = read_bytes(agent.model_path)
+    model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device, environment.spaces, content)
     action_scores(model.policy)
     frames = attacked_frames(environment, model, agent.model_path, args.key)
     n_envs = min(args.n_envs, args.n_episodes)
@@ -115,7 +116,7 @@ def _attack(args: argparse.Namespace) -> None:
         env_wrappers=environment.wrappers,
         algo=args.algo,
         model=str(agent.model_path),
-        model_sha256=sha256(agent.model_path),
+        model_sha256=sha256(content),
         timesteps=model.num_timesteps,
         deterministic=not args.stochastic,
         sigma=noise.sigma,

@@ -36,8 +36,8 @@ def _noisy_stacked_pole(sigma: float) -> gym.Env:
 
 class Games(gym.Env):
     """
-    The k-th game, k = 1, 2, ... from the first reset with a seed on, has five steps of reward k, a life is lost after the
-    second, and the observation is k / 10: that is what it costs to get below 0.
+    The k-th game, k = 1, 2, ..., has five steps of reward k, a life is lost after the second, and the observation is k / 10:
+    that is what it costs to get below 0.
     """
 
     observation_space = vector_space(1)
@@ -45,13 +45,14 @@ class Games(gym.Env):
 
     def __init__(self) -> None:
         self.ale = self
+        self.game = 0
 
     def lives(self) -> int:
         return 2 - (self.t >= 2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.game = 1 if seed is not None else self.game + 1
+        self.game += 1
         self.t = 0
         return self._observation(), {}
 

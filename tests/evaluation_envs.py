@@ -116,6 +116,24 @@ class DyingEnv(CountedEnv):
         raise SystemExit(3)
 
 
+class SeededOnce(gym.Env):
+    """Draws its levels from a generator that its constructor seeds, the same for all envs, and earns the level, 1 to 1000."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, seed=3):
+        self.levels = np.random.default_rng(seed)
+
+    def reset(self, *, seed=None, options=None):
+        self.level = float(self.levels.integers(1, 1001))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), self.level, True, False, {}
+
+
+gym.register("tests/SeededOnce-v0", SeededOnce, disable_env_checker=True)
 gym.register("tests/Counted-v0", CountedEnv, disable_env_checker=True)
 gym.register("tests/TwoSignals-v0", TwoSignalsEnv, disable_env_checker=True)
 gym.register("tests/Dying-v0", DyingEnv, disable_env_checker=True)

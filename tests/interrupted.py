@@ -12,7 +12,7 @@ _CODE = """
 import importlib, os, signal, sys
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background of a shell
-imported, name, function, count, *arguments = sys.argv[1:]
+imported, command, name, function, count, *arguments = sys.argv[1:]
 importlib.import_module(imported)
 module = importlib.import_module(name)
 original, calls = getattr(module, function), []
@@ -27,12 +27,12 @@ def interrupting(*args, **kwargs):
 
 
 setattr(module, function, interrupting)
-sys.exit(module.main(arguments))
+sys.exit(importlib.import_module(command).main(arguments))
 """
 
 
 def run_interrupted(
-    module: str, function: str, count: int, arguments: list[Any], imported: str = "sys"
+    module: str, function: str, count: int, arguments: list[Any], imported: str = "sys", where: str | None = None
 ) -> subprocess.CompletedProcess:
     """
     :param module: Module of the command, which has a ``main``
@@ -40,8 +40,9 @@ def run_interrupted(
     :param count: After which call of it the interrupt comes; 0: before the first
     :param arguments: Command line
     :param imported: Module to import before, which registers environments
+    :param where: Module that calls the function, by default that of the command
     :return: what became of the process
     """
     paths = os.pathsep.join([str(Path(__file__).parent), str(Path(sb3_camp.__file__).parents[1])])
-    command = [sys.executable, "-c", _CODE, imported, module, function, str(count), *map(str, arguments)]
+    command = [sys.executable, "-c", _CODE, imported, module, where or module, function, str(count), *map(str, arguments)]
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)

@@ -1,4 +1,5 @@
 import base64
+import io
 import json
 import os
 import zipfile
@@ -9,15 +10,21 @@ import numpy as np
 import pytest
 from evaluation_envs import noisy_cartpoles
 from gymnasium import spaces
-from sb3_contrib import ARS, QRDQN, RecurrentPPO
+from rl_zoo3.utils import ALGOS
+from sb3_contrib import ARS, QRDQN, MaskablePPO, RecurrentPPO
+from sb3_contrib.common.envs import InvalidActionEnvDiscrete
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.dqn.policies import DQNPolicy
 
+import sb3_camp.zoo
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import load_checkpoint, play_episodes
 from sb3_camp.evaluation.checkpoint import check_spaces
+from sb3_camp.evaluation.checkpoint_kind import check_kind
 
 
 def edit_member(path, name, payload):
@@ -85,11 +92,73 @@ def test_member_that_cannot_be_read_is_named(tmp_path):
 
 def test_what_is_not_a_checkpoint_of_the_algorithm_is_refused(tmp_path):
     (tmp_path / "text.zip").write_text("text")
-    small_model(PPO).save(tmp_path / "ppo.zip")
-    for name in ("text.zip", "ppo.zip"):
-        with pytest.raises(InputError, match=f"{name}: does not look like a checkpoint of DQN: check --algo") as error:
-            load_checkpoint(tmp_path / name, DQN)
-        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match=r"text\.zip: does not look like a checkpoint of DQN: check --algo") as error:
+        load_checkpoint(tmp_path / "text.zip", DQN)
+    assert "\n" not in str(error.value)
+
+
+# Algorithms by the zoo's names; gaussian_dqn is DQN on noisy observations, and noisynet_dqn DQN with a policy of its own
+KINDS = {
+    **{name: {name} for name in ("a2c", "ppo", "trpo", "ppo_lstm", "sac", "tqc", "crossq", "ars", "qrdqn", "camp_dqn")},
+    **{name: {"td3", "ddpg"} for name in ("td3", "ddpg")},
+    **{name: {"dqn", "gaussian_dqn", "noisynet_dqn"} for name in ("dqn", "gaussian_dqn", "noisynet_dqn")},
+}
+
+
+@pytest.fixture(scope="module")
+def checkpoints():
+    """The content of a checkpoint of each algorithm of the zoo."""
+    sb3_camp.zoo.register()
+    contents = {}
+    for name, algorithm in ALGOS.items():
+        continuous = name in ("ddpg", "sac", "td3", "tqc", "crossq")
+        policy = {"ars": "LinearPolicy", "ppo_lstm": "MlpLstmPolicy"}.get(name, "MlpPolicy")
+        kwargs = {"buffer_size": 8} if issubclass(algorithm, OffPolicyAlgorithm) else {}
+        file = io.BytesIO()
+        algorithm(policy, gym.make("Pendulum-v1" if continuous else "CartPole-v1"), device="cpu", **kwargs).save(file)
+        contents[name] = file.getvalue()
+    return contents
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(checkpoints):
+    assert KINDS.keys() == checkpoints.keys()
+    for name, content in checkpoints.items():
+        for other, algorithm in ALGOS.items():
+            if other in KINDS[name]:
+                check_kind(content, algorithm)
+            else:
+                with pytest.raises(InputError, match=f"it is a checkpoint of .*: give --algo .*{name}"):
+                    check_kind(content, algorithm)
+
+
+def test_kinds_without_a_name_in_the_zoo_are_named(checkpoints):
+    file = io.BytesIO()
+    MaskablePPO("MlpPolicy", InvalidActionEnvDiscrete(), n_steps=8, batch_size=8, device="cpu").save(file)
+    with pytest.raises(InputError, match="checkpoint of MaskablePPO, not of PPO: which the zoo does not have"):
+        check_kind(file.getvalue(), PPO)
+
+
+class OwnDQN(DQN):
+    pass
+
+
+def test_algorithms_and_policies_from_elsewhere_are_taken_for_what_they_inherit(checkpoints, tmp_path):
+    for content in (checkpoints["dqn"], checkpoints["noisynet_dqn"], b"no checkpoint"):
+        check_kind(content, OwnDQN)
+    with pytest.raises(InputError, match="not of OwnDQN"):
+        check_kind(checkpoints["a2c"], OwnDQN)
+    model = small_model(DQN)
+    model.policy_class = type("OwnPolicy", (DQNPolicy,), {})
+    model.save(tmp_path / "own.zip")
+    check_kind((tmp_path / "own.zip").read_bytes(), DQN)
+
+
+def test_what_is_loaded_is_the_content_that_was_read(checkpoints, tmp_path):
+    path = tmp_path / "replaced_meanwhile.zip"
+    path.write_bytes(checkpoints["ppo"])
+    assert isinstance(load_checkpoint(path, DQN, "cpu", content=checkpoints["dqn"]), DQN)
+    with pytest.raises(InputError, match=r"replaced_meanwhile\.zip: it is a checkpoint of PPO, not of DQN: give --algo ppo"):
+        load_checkpoint(path, DQN, "cpu")
 
 
 def test_deterministic_actions_ignore_the_exploration_rate(tmp_path):

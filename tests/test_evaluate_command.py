@@ -14,6 +14,7 @@ from stable_baselines3 import DQN
 import sb3_camp
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.evaluate import main
+from sb3_camp.files import only_writer
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 NOISE = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.2}}"
@@ -177,11 +178,61 @@ def test_missing_model_run_and_environment_give_one_line(dqn_file, tmp_path, mon
     assert "logs/dqn" in error_line(capsys)
     assert evaluate("--model", dqn_file, "--sigma", 0.1, env="NoSuchEnv-v0") == 2
     assert "NoSuchEnv" in error_line(capsys)
+    for typo, meant in (
+        ("CartPole1-v1", "CartPole-v1"),
+        ("pendulum-v1", "Pendulum-v1"),
+        ("camp/Cartpole1-v0", "camp/CartPole1-v0"),
+    ):
+        assert evaluate("--model", dqn_file, "--sigma", 0.1, env=typo) == 2
+        assert f"--env {typo}: did you mean {meant}?" in error_line(capsys)
+    assert evaluate("--model", dqn_file, "--sigma", 0.1, algo="camp-dqn") == 2
+    assert "--algo: the zoo has no camp-dqn: did you mean camp_dqn? choose one of " in error_line(capsys)
     assert evaluate("--model", dqn_file, "--sigma", 0.1, env="Acrobot-v1") == 2
     assert "the policy observes" in error_line(capsys)
     # what is not KEY:VALUE
     assert evaluate("--model", dqn_file, "--sigma", 0.1, "--env-kwargs", "render_mode") == 2
     assert "KEY:VALUE" in error_line(capsys)
+
+
+def test_a_folder_that_cannot_be_written_is_one_line_before_anything_is_played(dqn_file, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert evaluate("--model", dqn_file, "--sigma", 0.2, "-n", 10**6, "-o", tmp_path / "file") == 2
+    assert f"cannot write to {tmp_path / 'file'}: File exists: choose another folder with -o" in error_line(capsys)
+
+
+def test_a_second_evaluation_in_one_folder_changes_nothing(dqn_file, tmp_path, capsys):
+    same = ("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path / "out")
+    assert evaluate(*same) == 0
+    before = (tmp_path / "out" / "evaluations.npz").read_bytes()
+    capsys.readouterr()
+    with only_writer(tmp_path / "out"):
+        assert evaluate(*same, "--seed", 1) == 2
+    assert "another command writes its results there now" in error_line(capsys)
+    assert (tmp_path / "out" / "evaluations.npz").read_bytes() == before
+
+
+def test_refusals_do_not_say_that_they_replace_anything(dqn_file, tmp_path, capsys):
+    same = ("--model", dqn_file, "--sigma", 0.2, "-n", 5, "-o", tmp_path)
+    assert evaluate(*same) == 0
+    for wrong in (["-params", "frame_stack:2"], ["--vec-env", "native", "-params", "frame_stack:2"], ["--env-kwargs", "a:1"]):
+        capsys.readouterr()
+        assert evaluate(*same, *wrong) == 2
+        assert "Replacing" not in capsys.readouterr().out
+
+
+def test_help_needs_neither_pytorch_nor_the_zoo(tmp_path):
+    code = "import sys, sb3_camp.evaluate as e, atexit\natexit.register(lambda: print(*sys.modules))\ne.main(['--help'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "--vec-env" in loaded and "gymnasium" in loaded
+    assert not loaded & {"torch", "stable_baselines3", "rl_zoo3", "sb3_contrib", "pandas", "matplotlib"}
+
+
+def test_processes_are_as_many_as_cores_unless_asked_for(tmp_path, dqn_file, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 7, "-o", tmp_path)
+    assert evaluate(*arguments, "--vec-env", "subproc") == 0
+    assert read(tmp_path / "evaluations.npz")["n_envs"] == 3
 
 
 def test_same_seed_same_file_contents_other_seed_other_returns(dqn_file, tmp_path):
@@ -218,7 +269,8 @@ def test_old_evaluation_is_kept_with_resume_and_replaced_aloud_without(dqn_file,
 def test_interrupted_and_resumed_equals_uninterrupted(dqn_file, tmp_path, capsys):
     arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 300, "--n-envs", 3, "-o")
     command = ["--algo", "dqn", "--env", "CartPole-v1", "--device", "cpu", *arguments, tmp_path / "a"]
-    process = run_interrupted("sb3_camp.evaluate", "write_partial", 2, command)
+    where = "sb3_camp.evaluation.run_evaluation"
+    process = run_interrupted("sb3_camp.evaluate", "write_partial", 2, command, where=where)
     assert process.returncode == 130
     assert process.stderr.strip() == "evaluate: interrupted: the same command with --resume continues"
     assert os.listdir(tmp_path / "a") == ["evaluations.partial.npz"]

@@ -83,6 +83,13 @@ def test_wrapper_that_nothing_is_known_of_may_stand_inside_of_the_noise_only(car
     assert evaluate("--model", cartpole_file, "-n", 50, "-params", wrappers, "-o", tmp_path / "out") == 0
 
 
+def test_envs_that_play_the_same_levels_at_the_same_time_give_no_evaluation(counted_file, tmp_path, capsys):
+    arguments = ("-n", 60, "--n-envs", 6, "-o", tmp_path)
+    assert evaluate_counted(counted_file, *arguments, env="tests/SeededOnce-v0") == 2
+    assert "the episodes are not independent: the returns of all envs in one turn are more alike" in error_line(capsys)
+    assert not (tmp_path / "evaluations.npz").exists()
+
+
 def test_interrupted_evaluation_that_is_damaged_is_one_line(counted_file, tmp_path, capsys):
     assert evaluate_counted(counted_file, "-n", 4, "-o", tmp_path) == 0
     finished = read(tmp_path / "evaluations.npz")

@@ -11,9 +11,10 @@ from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+from sb3_camp.certification.independence import EPISODES_PER_ENV
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EpisodeRecorder, EpisodeSeeder, EvaluationEnv, play_episodes
-from sb3_camp.evaluation.episode_plan import EPISODES_PER_ENV, n_seeds, plan_chunks
+from sb3_camp.evaluation.episode_plan import n_seeds, plan_chunks
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 

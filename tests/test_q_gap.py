@@ -14,6 +14,7 @@ from stable_baselines3 import A2C, DQN, PPO
 from test_episode_logs import write_evaluation
 
 import sb3_camp.evaluate
+import sb3_camp.evaluation.run_evaluation
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certify import main as certify
@@ -137,7 +138,7 @@ def test_interrupted_and_resumed_gives_the_statistics_of_uninterrupted(dqn_file,
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sb3_camp.evaluate, "write_partial", write_and_interrupt)
+        patch.setattr(sb3_camp.evaluation.run_evaluation, "write_partial", write_and_interrupt)
         assert evaluate(dqn_file, tmp_path / "resumed", *arguments) == 130
     partial = tmp_path / "resumed" / "evaluations.partial.npz"
     before = partial.read_bytes()

@@ -10,7 +10,7 @@ from stable_baselines3 import DQN, PPO
 from test_evaluate_command import error_line, evaluate, read
 from test_vector_evaluation import NOISE, noisy
 
-import sb3_camp.evaluate
+import sb3_camp.evaluation.run_evaluation
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.evaluation.evaluation_file import write_partial
@@ -191,7 +191,7 @@ def test_interrupted_and_resumed_equals_uninterrupted_and_the_kinds_are_not_mixe
 
     arguments = ("--model", model, "--sigma", 0.2, "-n", 300, "--n-envs", 5, "-o")
     with monkeypatch.context() as patch:
-        patch.setattr(sb3_camp.evaluate, "write_partial", write_and_interrupt)
+        patch.setattr(sb3_camp.evaluation.run_evaluation, "write_partial", write_and_interrupt)
         assert evaluate(*arguments, tmp_path / "a") == 130
     capsys.readouterr()
     assert evaluate(*arguments, tmp_path / "a", "--resume", "--vec-env", "dummy") == 2

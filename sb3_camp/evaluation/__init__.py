@@ -1,11 +1,20 @@
-"""Playing independent episodes of one fixed policy, for a certificate: the rooms of ``python -m sb3_camp.evaluate``."""
+"""
+Playing independent episodes of one fixed policy, for a certificate: the parts of ``python -m sb3_camp.evaluate``.
 
-from sb3_camp.evaluation.checkpoint import load_checkpoint
-from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
-from sb3_camp.evaluation.episodes import Episodes, play_episodes
-from sb3_camp.evaluation.recorder import EpisodeRecorder
-from sb3_camp.evaluation.vector_episodes import play_vector_episodes
+The public names load on first use, so that the command line can be parsed without PyTorch.
+"""
+
+from typing import TYPE_CHECKING
+
+from sb3_camp.lazy_imports import lazy_imports
+
+if TYPE_CHECKING:
+    from sb3_camp.evaluation.checkpoint import load_checkpoint
+    from sb3_camp.evaluation.environment import EvaluationEnv
+    from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
+    from sb3_camp.evaluation.episodes import Episodes, play_episodes
+    from sb3_camp.evaluation.recorder import EpisodeRecorder
+    from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 
 __all__ = [
     "EpisodeRecorder",
@@ -16,3 +25,19 @@ __all__ = [
     "play_episodes",
     "play_vector_episodes",
 ]
+
+_HOME_OF = {
+    "EpisodeRecorder": "sb3_camp.evaluation.recorder",
+    "EpisodeSeeder": "sb3_camp.evaluation.episode_seeds",
+    "Episodes": "sb3_camp.evaluation.episodes",
+    "EvaluationEnv": "sb3_camp.evaluation.environment",
+    "load_checkpoint": "sb3_camp.evaluation.checkpoint",
+    "play_episodes": "sb3_camp.evaluation.episodes",
+    "play_vector_episodes": "sb3_camp.evaluation.vector_episodes",
+}
+
+__getattr__ = lazy_imports(globals(), _HOME_OF)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

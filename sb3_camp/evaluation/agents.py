@@ -12,6 +12,7 @@ from rl_zoo3.utils import get_model_path
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
+from sb3_camp.evaluation.zoo_arguments import nearest
 from sb3_camp.runs.layers import Shows
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import WRAPPER_KEYS
@@ -132,7 +133,7 @@ def _check_env_id(env_id: str, option: str, run: RunFolder | None) -> None:
         error = missing
     later = later_versions(env_id)
     if not later:
-        raise InputError(f"{option}: {' '.join(str(error).split())}") from error
+        raise InputError(f"{option}: {nearest(env_id, gym.registry)}{' '.join(str(error).split())}") from error
     way = f"--play-in {later[0]}" if run is not None else f"--env {later[0]}"
     names = " and ".join(later)
     raise InputError(

@@ -1,7 +1,7 @@
 """Loading a checkpoint to act with it, not to train on."""
 
 import contextlib
-import hashlib
+import io
 import reprlib
 import warnings
 from pathlib import Path
@@ -17,14 +17,20 @@ from stable_baselines3.common.preprocessing import is_image_space_channels_first
 from stable_baselines3.common.vec_env import VecEnv, VecTransposeImage
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.checkpoint_kind import check_kind
 from sb3_camp.evaluation.old_checkpoints import Spaces, substitutes, unreadable_members
+from sb3_camp.files import read_bytes
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.space_signature import space_signature
 from sb3_camp.training_only import TRAINING_ONLY
 
 
 def load_checkpoint(
-    path: Path, algorithm: type[BaseAlgorithm], device: th.device | str = "auto", env_spaces: Spaces | None = None
+    path: Path,
+    algorithm: type[BaseAlgorithm],
+    device: th.device | str = "auto",
+    env_spaces: Spaces | None = None,
+    content: bytes | None = None,
 ) -> BaseAlgorithm:
     """
     Load a checkpoint for acting only: what only training needs is neither unpickled nor allocated.
@@ -35,16 +41,23 @@ def load_checkpoint(
     :param env_spaces: Returns observation and action space of the environment, for a checkpoint that other versions pickled:
         they take the place of spaces that cannot be unpickled here, defaults of the algorithm that of other members; what was
         replaced is printed
+    :param content: Content of the file, where it has been read already, so that a digest of it is that of what is loaded
     :return: The model in evaluation mode; continuing its training would not work
-    :raises InputError: if it cannot be loaded; names the member of the file that cannot be read
+    :raises InputError: if it cannot be loaded, or is that of another algorithm; names the member of the file that cannot be
+        read
     """
+    content = read_bytes(path) if content is None else content
+    try:
+        check_kind(content, algorithm)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     kwargs: dict[str, Any] = {}
     if issubclass(algorithm, OffPolicyAlgorithm):
         kwargs.update(buffer_size=1, optimize_memory_usage=False, n_steps=1)
     elif issubclass(algorithm, OnPolicyAlgorithm):
         kwargs.update(n_steps=1)
     custom_objects = dict(TRAINING_ONLY)
-    unreadable = {} if env_spaces is None else unreadable_members(path)
+    unreadable = {} if env_spaces is None else unreadable_members(content)
     if unreadable:
         assert env_spaces is not None
         replaced = substitutes(path, unreadable, algorithm, env_spaces)
@@ -54,9 +67,9 @@ def load_checkpoint(
         with warnings.catch_warnings():
             # SB3 only warns, and fails later at something that does not tell what was missing
             warnings.filterwarnings("error", message="Could not deserialize")
-            model = algorithm.load(path, device=device, custom_objects=custom_objects, **kwargs)
+            model = algorithm.load(io.BytesIO(content), device=device, custom_objects=custom_objects, **kwargs)
     except Exception as error:  # of every kind, for pickled data may raise anything
-        raise InputError(f"{path}: {_why_not_loaded(path, algorithm, error)}") from error
+        raise InputError(f"{path}: {_why_not_loaded(path, content, algorithm, error)}") from error
     model.policy.set_training_mode(False)
     return model
 
@@ -83,13 +96,8 @@ def check_spaces(model: BaseAlgorithm, env: VecEnv, model_path: Path) -> None:
         )
 
 
-def sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file's content."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _why_not_loaded(path: Path, algorithm: type[BaseAlgorithm], error: Exception) -> str:
-    member = next(iter(unreadable_members(path)), None)
+def _why_not_loaded(path: Path, content: bytes, algorithm: type[BaseAlgorithm], error: Exception) -> str:
+    member = next(iter(unreadable_members(content)), None)
     if member is not None:
         return (
             f"not a checkpoint of {algorithm.__name__} that can be loaded: its member {member!r} cannot be read by this Python"

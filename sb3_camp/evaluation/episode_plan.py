@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-EPISODES_PER_ENV = 25
-"""Episodes per env in a chunk, at most: what an interruption can cost, against the wait for the slowest env of each chunk."""
+from sb3_camp.certification.independence import chunk_sizes
 
 _EVALUATION_STREAM = 0x6576616C
 
@@ -34,13 +33,12 @@ def plan_chunks(n_episodes: int, n_envs: int, seed: int) -> list[Chunk]:
         none is below 2^30, so they are not those of a training with an everyday seed (the zoo seeds its envs with seed,
         seed + 1, ...)
     """
-    n_chunks = -(-n_episodes // (EPISODES_PER_ENV * n_envs))
     state = np.random.SeedSequence(seed, spawn_key=(_EVALUATION_STREAM,)).generate_state(1)
     first = 2**30 + int(state[0] >> 3)
     chunks = []
-    for i in range(n_chunks):
-        chunks.append(Chunk((n_episodes + i) // n_chunks, first))
-        first += n_seeds(chunks[-1].n_episodes, n_envs)
+    for size in chunk_sizes(n_episodes, n_envs):
+        chunks.append(Chunk(size, first))
+        first += n_seeds(size, n_envs)
     return chunks
 
 

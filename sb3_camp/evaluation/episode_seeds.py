@@ -49,15 +49,16 @@ class EpisodeSeeder(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._n_seedings: list[int] | None = None
         self._fault: str | None = None
 
-    def seed_each_episode(self, stride: int) -> int:
+    def seed_each_episode(self, first: int, stride: int) -> int:
         """
-        Begin anew: the next reset comes with the first seed of the series.
+        Begin a series: the next reset comes with its first seed.
 
+        :param first: The first seed
         :param stride: From each seed of the series to the next
         :return: number of smoothing noises that are given the seeds
         """
-        self._stride = stride
-        self._seed = self._n_seedings = self._fault = None
+        self._seed, self._stride = first, stride
+        self._n_seedings = self._fault = None
         return len(self._noises)
 
     def reset(self, *, seed: int | None = None, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
@@ -105,10 +106,10 @@ def seed_episodes(env: VecEnv, seed: int) -> None:
             "each episode needs a seed of its own: build the envs with EvaluationEnv, or wrap each in an EpisodeSeeder, "
             "outside of all other wrappers"
         )
-    n_noises = env.env_method("seed_each_episode", env.num_envs)
+    n_noises = [env.env_method("seed_each_episode", seed + i, env.num_envs, indices=i)[0] for i in range(env.num_envs)]
     if env.has_attr("n_noise_seedings") and not all(n_noises):
         raise InputError("EpisodeSeeder: put it outside of the smoothing noise, and of all other wrappers")
-    env.seed(seed)
+    env.seed(seed)  # for what the wrappers of the vectorized environment draw
 
 
 def check_seeds(env: VecEnv) -> None:

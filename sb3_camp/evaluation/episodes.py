@@ -106,6 +106,20 @@ def by_turns(of_envs: Sequence[Sequence[_T]]) -> list[_T]:
     return [values[k] for k in range(most) for values in of_envs if k < len(values)]
 
 
+def leave_games(env: VecEnv) -> bool:
+    """
+    Make the next reset a real one, where an ``EpisodicLifeEnv`` would, in spite of its seed, go on with a game that was left
+    in the middle.
+
+    :param env: The vectorized environment
+    :return: whether it has lives
+    """
+    has_lives = env.has_attr("was_real_done")
+    if has_lives:
+        env.env_method("set_wrapper_attr", "was_real_done", True)
+    return has_lives
+
+
 class _EpisodeEnds:
     """Tells the ends of episodes from other dones, by whether the reset that follows reaches the recorder of the env."""
 
@@ -116,10 +130,7 @@ class _EpisodeEnds:
                 "directly outside of its Monitor"
             )
         self._env = env
-        self._has_lives = env.has_attr("was_real_done")
-        if self._has_lives:
-            # Otherwise the reset, in spite of its seed, would continue a game that was left in the middle
-            env.env_method("set_wrapper_attr", "was_real_done", True)
+        self._has_lives = leave_games(env)
         env.env_method("take_closed_episodes")
 
     def check_reset(self) -> None:

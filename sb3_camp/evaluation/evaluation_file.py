@@ -1,8 +1,6 @@
 """The files of an evaluation: ``evaluations.npz`` in the zoo's format, and what is kept of one that was interrupted."""
 
 import json
-import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,15 @@ from sb3_camp.certification.episode_logs import EVALUATION_FORMAT, PARTIAL_EVALU
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import Chunk
 from sb3_camp.evaluation.episodes import Episodes
+from sb3_camp.files import npz_writer, read_bytes, read_npz, write_file
 
 Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
 
 # Settings that a file holds only if they are on
 _SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma")
+# Settings that files of older versions lack
+_SINCE = ("env_versions",)
 
 
 def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts: Any) -> None:
@@ -31,23 +32,22 @@ def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts
     :param settings: Settings of the evaluation
     :param episodes: Its n episodes
     :param facts: Further entries, among them ``timesteps``, the steps that the model was trained for
+    :raises InputError: if it cannot be written
     """
     facts["timesteps"] = np.array([facts["timesteps"]], dtype=np.int64)
-    _write(
-        path,
-        format=EVALUATION_FORMAT,
-        results=episodes.returns[np.newaxis],
-        ep_lengths=episodes.lengths[np.newaxis],
-        min_reward=float(episodes.min_rewards.min()),
-        **settings,
-        **facts,
-    )
+    entries = {
+        "format": EVALUATION_FORMAT,
+        "results": episodes.returns[np.newaxis],
+        "ep_lengths": episodes.lengths[np.newaxis],
+        "min_reward": float(episodes.min_rewards.min()),
+    }
+    write_file(path, npz_writer({**entries, **settings, **facts}))
 
 
 def write_partial(path: Path, settings: Settings, episodes: Episodes, n_chunks: int, **more: np.ndarray) -> None:
     """Keep the episodes of the first ``n_chunks`` chunks and more arrays, see :func:`read_partial` and :func:`read_more`."""
-    entries = {**settings, **episodes._asdict(), **more}
-    _write(path, format=PARTIAL_EVALUATION_FORMAT, n_chunks=n_chunks, **entries)
+    entries = {"format": PARTIAL_EVALUATION_FORMAT, "n_chunks": n_chunks}
+    write_file(path, npz_writer({**entries, **settings, **episodes._asdict(), **more}))
 
 
 def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tuple[Episodes, int]:
@@ -103,21 +103,20 @@ def check_finished(path: Path, settings: Settings) -> int:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        with zipfile.ZipFile(path) as archive:  # np.load does not come to the checksums that cover the headers of the arrays
-            if (damaged := archive.testzip()) is not None:
-                raise zipfile.BadZipFile(f"bad checksum of {damaged}")
-        with np.load(path, allow_pickle=False) as content:
-            return dict(content)
-    except Exception as error:  # of nearly every kind, for what is damaged
-        raise InputError(
-            f"{path}: cannot be read ({' '.join(str(error).split())}): delete it, or leave out --resume"
-        ) from error
+        return read_npz(path, read_bytes(path))
+    except InputError as error:
+        raise InputError(f"{error}: it cannot be read: delete it, or leave out --resume") from error
 
 
 def _check_settings(path: Path, content: dict[str, Any], settings: Settings) -> None:
     for name in (*settings, *(switch for switch in _SWITCHES if switch not in settings)):
         entry, value = content.get(name), settings.get(name)
         stored = entry.item() if isinstance(entry, np.ndarray) and entry.ndim == 0 else None
+        if stored is None and name not in content and name in _SINCE:
+            raise InputError(
+                f"{path}: cannot be resumed, an older version of sb3_camp made it, which did not note {name}: give another "
+                "--output, or leave out --resume to start over"
+            )
         if stored != value:
             raise InputError(
                 f"{path}: cannot be resumed, it was made with {name} {stored}, not {value}: give the same arguments, another "
@@ -131,19 +130,6 @@ def _entry(path: Path, content: dict[str, Any], name: str, n_dims: int, kinds: s
         fault = f"it holds no {name}" if entry is None else f"its {name} is damaged"
         raise InputError(f"{path}: cannot be resumed, {fault}: leave out --resume to start over")
     return entry
-
-
-def _write(path: Path, **entries: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, **entries)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def as_json(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Checkpoints that other versions pickled: what takes the place of members that the installed packages cannot read."""
 
 import inspect
+import io
 import json
 import warnings
 import zipfile
@@ -21,14 +22,14 @@ Spaces = Callable[[], tuple[spaces.Space, spaces.Space]]
 _SPACES = ("observation_space", "action_space")
 
 
-def unreadable_members(path: Path) -> dict[str, Any]:
+def unreadable_members(content: bytes) -> dict[str, Any]:
     """
-    :param path: a checkpoint of SB3
+    :param content: content of a checkpoint of SB3
     :return: the members of its settings that cannot be unpickled here and that acting may need, with what SB3 wrote about each
         in plain text; empty if the file is no checkpoint
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = json.loads(archive.read("data"))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return {}

@@ -1,19 +1,23 @@
 """The option ``--sigma``: one number, one for each sensor, or a share of how much each sensor varies."""
 
+from __future__ import annotations
+
 import ast
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
-from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.agents import Agent
-from sb3_camp.evaluation.episodes import play_episodes
 from sb3_camp.wrappers.observation_noise import Sigma
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
+    from sb3_camp.evaluation.agents import Agent
 
 _N_EPISODES, _N_ENVS = 100, 16
 HELP = (
@@ -68,6 +72,8 @@ def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int) 
     :return: The standard deviations of the noise; 0 for an entry that never changes, which a certificate then does not cover
     :raises InputError: if the environment has noise already, or if nothing changes
     """
+    from sb3_camp.evaluation.episodes import play_episodes  # takes seconds to import, and --help needs the text above
+
     noise = agent.environment.smoothing_noise()
     if noise is not None and noise.sigma > 0:
         raise InputError(

@@ -1,18 +1,30 @@
 """The zoo's arguments, by which a command names a policy and its environment, and what they stand for."""
 
 import argparse
+import difflib
 import importlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-
-import torch as th
-from huggingface_sb3 import EnvironmentName
-from rl_zoo3.utils import ALGOS, StoreDict
+from typing import Any
 
 from sb3_camp.errors import InputError
 from sb3_camp.runs.scenario import WRAPPER_KEYS
 from sb3_camp.version import __version__
+
+# The zoo, SB3 and PyTorch take seconds to import, so they are imported when the arguments are known: --help needs none of them
+
+# Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
+N_ENVS, N_NATIVE_ENVS = 64, 1024
+
+
+class _StoreDict(argparse.Action):
+    """The zoo's action for ``KEY:VALUE``, which evaluates values as Python."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        from rl_zoo3.utils import StoreDict
+
+        StoreDict(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, values, option_string)
 
 
 def add_zoo_arguments(
@@ -21,13 +33,13 @@ def add_zoo_arguments(
     n_episodes: int,
     n_episodes_help: str,
     output_help: str,
-    n_envs: int | None = 64,
+    n_envs: int | None = N_ENVS,
     n_envs_help: str = "number of envs that play at once (default: %(default)s)",
     num_threads: int | None = -1,
     num_threads_help: str = "number of threads for PyTorch (-1: its default)",
 ) -> None:
     """
-    Add the arguments that all commands take which play episodes of a trained policy. The zoo must be registered before.
+    Add the arguments that all commands take which play episodes of a trained policy.
 
     :param parser: Parser of the command
     :param n_episodes: Default number of episodes
@@ -38,8 +50,8 @@ def add_zoo_arguments(
     :param num_threads: Default number of threads for PyTorch, None to leave it to the command
     :param num_threads_help: What to say of it
     """
-    parser.add_argument("--algo", help="RL algorithm, by the zoo's name", type=str, required=True, choices=list(ALGOS))
-    parser.add_argument("--env", help="environment ID", type=EnvironmentName, required=True)
+    parser.add_argument("--algo", help="RL algorithm, by the zoo's name (camp_dqn, dqn, ppo ...)", type=str, required=True)
+    parser.add_argument("--env", help="environment ID", type=str, required=True)
     parser.add_argument("-f", "--folder", help="log folder of the zoo", type=str, default="logs")
     parser.add_argument("--exp-id", help="experiment ID (0: latest, -1: no exp folder)", default=0, type=int)
     which = parser.add_mutually_exclusive_group()
@@ -55,14 +67,14 @@ def add_zoo_arguments(
     parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
     parser.add_argument("--device", help="PyTorch device (cpu, cuda, ...)", default="auto", type=str)
     parser.add_argument("--num-threads", help=num_threads_help, default=num_threads, type=int)
-    parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=StoreDict)
+    parser.add_argument("--env-kwargs", help="keyword arguments of the environment", type=str, nargs="+", action=_StoreDict)
     parser.add_argument(
         "-params",
         "--hyperparams",
         help="for --model: env_wrapper, vec_env_wrapper and frame_stack that it was trained with, as in the zoo's yml",
         type=str,
         nargs="+",
-        action=StoreDict,
+        action=_StoreDict,
     )
     parser.add_argument(
         "--vecnormalize",
@@ -95,7 +107,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
 
     :param parser: The parser, with :func:`add_zoo_arguments`
     :param argv: Arguments of the command line, those of the process by default
-    :return: the arguments; ``env`` without the package that registers it
+    :return: the arguments; ``env`` as the zoo's ``EnvironmentName``, without the package that registers it
     :raises InputError: if they cannot be used
     """
     try:
@@ -107,17 +119,22 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
         if value is not None and not least <= value <= most:
             range_ = f"at least {least}" if value < least else f"at most {most}"
             raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
+    _check_algo(args.algo)
     _check_device(args.device)
     unknown = [key for key in args.hyperparams or () if key not in WRAPPER_KEYS]
     if unknown:
         raise InputError(f"--hyperparams takes {', '.join(WRAPPER_KEYS)}, not {', '.join(unknown)}")
     for package in args.gym_packages:
         _import(package, "--gym-packages")
-    package, _, env_id = args.env.gym_id.rpartition(":")
+    from huggingface_sb3 import EnvironmentName
+
+    package, _, env_id = args.env.rpartition(":")
     if package:  # that registers the env, as Gymnasium writes it
         _import(package, "--env")
-        args.env = EnvironmentName(env_id)
+    args.env = EnvironmentName(env_id)
     if args.num_threads is not None and args.num_threads > 0:
+        import torch as th
+
         th.set_num_threads(args.num_threads)
     return args
 
@@ -130,10 +147,35 @@ def versions() -> dict[str, str]:
     return {"sb3_camp": __version__, **{name: version(name) for name in others}}
 
 
+def _check_algo(algo: str) -> None:
+    """Register the algorithms of this package with the zoo, and look for the one that is wanted."""
+    from rl_zoo3.utils import ALGOS
+
+    import sb3_camp.zoo
+
+    sb3_camp.zoo.register()
+    if algo not in ALGOS:
+        meant = nearest(algo, ALGOS)
+        raise InputError(f"--algo: the zoo has no {algo}: {meant}choose one of {', '.join(ALGOS)}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """
+    :param name: A name that is none of these
+    :param names: Those that there are
+    :return: A question whether the most similar one is meant, empty if none is similar
+    """
+    by_lower_case = {one.lower(): one for one in names}
+    found = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    return f"did you mean {by_lower_case[found[0]]}? " if found else ""
+
+
 def _check_device(device: str) -> None:
     """SB3 would silently take the CPU where there is no GPU."""
     if device == "auto":
         return
+    import torch as th
+
     try:
         wanted = th.device(device)
     except RuntimeError:

@@ -59,6 +59,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
         self.noise = noise
         self.observation_space = noise.space
         self._rng: np.random.Generator | None = None
+        self._noise_number = 0
         self._n_seedings = 0
         self.noise_seed: int | None = None
         """The seed that the last seeded reset came with"""
@@ -87,7 +88,7 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
         if seed is not None:
-            self._rng = noise_generator(seed)
+            self._rng = noise_generator((seed, self._noise_number) if self._noise_number else seed)
             self._n_seedings += 1
             self.noise_seed = seed
         return self.observation(observation), self._with_report(info, observation)
@@ -95,6 +96,15 @@ class NoisyObservationWrapper(gym.ObservationWrapper, gym.utils.RecordConstructo
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         return self.observation(observation), reward, terminated, truncated, self._with_report(info, observation)
+
+    def choose_noise(self, number: int) -> None:
+        """
+        From its next seed on, draw other noise from it than that which belongs to the seed: so the same episodes can be seen
+        with several noises.
+
+        :param number: Which noise; 0 is that which belongs to the seed
+        """
+        self._noise_number = number
 
     def report_clean_observations(self) -> gym.Space:
         """

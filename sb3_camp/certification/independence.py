@@ -1,0 +1,164 @@
+"""
+Whether the returns of an evaluation can be those of independent episodes.
+
+A certificate stands on it. An env that repeats a level, one level for all envs, or statistics that move along with the
+episodes leave a trace: returns that belong together, by their env or by their turn, are more alike than any two. Independent
+episodes of one distribution could have come in any order, so the returns are compared with themselves in random orders (a
+permutation test: Fisher, "The Design of Experiments", 1935). That holds for returns of any distribution, ties included.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from sb3_camp.errors import InputError
+
+EPISODES_PER_ENV = 25
+"""Episodes per env in a chunk, at most: what an interruption can cost, against the wait for the slowest env of each chunk."""
+
+FALSE_ALARM = 1e-7
+"""Probability, at most, with which one of six comparisons is wrong: three of the returns, three of the lengths."""
+
+_MOST_EPISODES = 20_000
+_N_PARTS, _CELLS_OF_A_PART = 8, 20
+_MOST_ORDERS, _MOST_DRAWS = 100_000, 4_000_000
+_BATCH = 1_000_000
+
+
+class Dependence(NamedTuple):
+    """
+    :param what: What is alike that should not be
+    :param p_value: Probability, at most, that independent episodes look so dependent
+    """
+
+    what: str
+    p_value: float
+
+
+def chunk_sizes(n_episodes: int, n_envs: int) -> list[int]:
+    """
+    The chunks in which an evaluation plays its episodes, and in which its file holds them. Within each they are ordered by
+    turns: the first episode of each env, then the second of each ...; where the last turn is not full, the first envs lack it.
+
+    :param n_episodes: Number of episodes in all
+    :param n_envs: Number of envs that play at once
+    :return: Number of episodes of each chunk, nearly equal
+    """
+    n_chunks = -(-n_episodes // (EPISODES_PER_ENV * n_envs))
+    return [(n_episodes + i) // n_chunks for i in range(n_chunks)]
+
+
+def find_dependence(
+    returns: np.ndarray, lengths: np.ndarray, n_envs: int, sizes: Sequence[int] | None = None
+) -> Dependence | None:
+    """
+    Compare the episodes of one env, those of one turn, and each episode with the one before it in its env.
+
+    The episodes are divided into parts. Each part gives a p-value by random orders of its episodes, and as those are
+    independent, Fisher's method combines them. Very few episodes cannot show anything: from about 40 on, returns that are the
+    same in all episodes of an env, or in all of a turn, are found. Of many only the first 20,000 or so are looked at. Where a
+    single env has played all, its chunks take the place of the envs.
+
+    :param returns: Returns, in the order of the file, shape (n,)
+    :param lengths: Lengths of the episodes, shape (n,)
+    :param n_envs: Number of envs that played them
+    :param sizes: Numbers of episodes of the chunks, by default those of :func:`chunk_sizes`
+    :return: What cannot be chance, None if there is nothing. For independent episodes that is so with probability at least
+        1 - 1e-6, whatever their distribution
+    """
+    sizes = chunk_sizes(len(returns), n_envs) if sizes is None else sizes
+    rng = np.random.default_rng(0)
+    found = []
+    columns = {name: _ranks(values) for name, values in (("returns", returns), ("lengths", lengths))}
+    if np.array_equal(columns["returns"], columns["lengths"]):
+        del columns["lengths"]
+    for name, ranks in columns.items():
+        parts = list(_parts(_tables(ranks, n_envs, sizes)))
+        n_orders = int(min(_MOST_ORDERS, _MOST_DRAWS / max(1, sum(part.size for part in parts)))) - 1
+        p_values = np.array([_p_values(part, n_orders, rng) for part in parts]).reshape(-1, len(_ALIKE))
+        for p, what in zip(p_values.T, _ALIKE, strict=True):
+            combined = float(stats.chi2.sf(-2 * np.log(p).sum(), 2 * p.size)) if p.size else 1.0
+            found.append(Dependence(what.format(name, "chunk" if n_envs == 1 else "env"), combined))
+    least = min(found, key=lambda one: one.p_value)
+    return least if least.p_value < FALSE_ALARM else None
+
+
+def check_independent(returns: np.ndarray, lengths: np.ndarray, n_envs: int, where: str = "") -> None:
+    """
+    :param returns: Returns of an evaluation, in the order of its file, shape (n,)
+    :param lengths: Lengths of the episodes, shape (n,)
+    :param n_envs: Number of envs that played them
+    :param where: The file, in front of the message
+    :raises InputError: if they cannot be those of independent episodes, see :func:`find_dependence`
+    """
+    dependence = find_dependence(returns, lengths, n_envs)
+    if dependence is not None:
+        raise InputError(
+            f"{where and where + ': '}the episodes are not independent: {dependence.what} (by chance with a probability of "
+            f"{dependence.p_value:.0e} at most), so there is nothing that they could certify: see to it that each reset of "
+            "the environment draws its level anew, from the seed of that reset"
+        )
+
+
+def _same_env(x: np.ndarray) -> np.ndarray:
+    return (x.sum(axis=1) ** 2).sum(axis=1)
+
+
+def _same_turn(x: np.ndarray) -> np.ndarray:
+    return (x.sum(axis=2) ** 2).sum(axis=1)
+
+
+def _next_turn(x: np.ndarray) -> np.ndarray:
+    return (x[:, 1:] * x[:, :-1]).sum(axis=(1, 2))
+
+
+# Each takes ranks (n_orders, n_turns, n_envs), centred, and is the larger, the more is alike
+_ALIKE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "the {0} of one {1} are more alike than those of different {1}s": _same_env,
+    "the {0} of all {1}s in one turn are more alike than those of different turns": _same_turn,
+    "the {0} of one episode and of the next in the same {1} are more alike than those of any two": _next_turn,
+}
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Twice the ranks, ties sharing theirs, as whole numbers whose sum is zero, int64 (n,)."""
+    return np.rint(2 * stats.rankdata(values)).astype(np.int64) - (len(values) + 1)
+
+
+def _tables(values: np.ndarray, n_envs: int, sizes: Sequence[int]) -> Iterator[np.ndarray]:
+    """The full turns of each chunk (n_turns, n_envs), of as many episodes as are looked at."""
+    if n_envs == 1:
+        n_turns, n_chunks = min(sizes), min(len(sizes), -(-_MOST_EPISODES // min(sizes)))
+        starts = np.cumsum([0, *sizes[:-1]])[:n_chunks]
+        yield values[starts + np.arange(n_turns)[:, np.newaxis]]
+        return
+    start = 0
+    for size in sizes:
+        n_turns = size // n_envs
+        yield values[start : start + n_turns * n_envs].reshape(n_turns, n_envs)
+        start += size
+        if start >= _MOST_EPISODES:
+            return
+
+
+def _parts(tables: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Divide tables, each along its longer side, into parts that can show something."""
+    whole = [table for table in tables if table.shape[0] > 1]
+    for table in whole:
+        axis = int(np.argmax(table.shape))
+        n_parts = min(-(-_N_PARTS // len(whole)), table.size // _CELLS_OF_A_PART, table.shape[axis] // 2)
+        yield from np.array_split(table, max(1, n_parts), axis=axis)
+
+
+def _p_values(part: np.ndarray, n_orders: int, rng: np.random.Generator) -> list[float]:
+    """How often the episodes of a part (n_turns, n_envs) look as dependent in a random order, for each comparison."""
+    own = [alike(part[np.newaxis])[0] for alike in _ALIKE.values()]
+    as_large = np.ones(len(own))
+    batch = max(1, _BATCH // part.size)
+    for start in range(0, n_orders, batch):
+        n = min(batch, n_orders - start)
+        orders = rng.permuted(np.broadcast_to(part.ravel(), (n, part.size)), axis=1).reshape(n, *part.shape)
+        as_large += [np.count_nonzero(alike(orders) >= value) for alike, value in zip(_ALIKE.values(), own, strict=True)]
+    return list(as_large / (n_orders + 1))

@@ -1,0 +1,113 @@
+"""
+What a certificate needs of an environment, checked by what it does, before an evaluation plays in it.
+
+A few copies are played side by side, with the same seeds and actions, and again after they have played something else. What a
+wrapper is called does not matter.
+"""
+
+from collections.abc import Collection, Iterator
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation.episodes import leave_games
+
+_SEED, _STRIDE = 2**29, 16
+_N_STEPS, _N_STEPS_BETWEEN = 4, 8
+
+
+class _Copy(NamedTuple):
+    """How one of the copies is played."""
+
+    seed: int
+    noise: int
+    actions: int
+
+
+# The first is to be compared with another one like it, with others that differ in their noise, and with one of another course
+_FIRST, _LIKE_IT, _OTHER_NOISES, _OTHER_COURSE = 0, 1, (2, 3), 4
+_COPIES = [_Copy(_SEED, 0, 0), _Copy(_SEED, 0, 0), _Copy(_SEED, 1, 0), _Copy(_SEED, 2, 0), _Copy(_SEED + 1, 0, 1)]
+_BETWEEN = [_Copy(_SEED + 2 + i, 0, 2 + i) for i in range(len(_COPIES))]
+
+
+N_COPIES = len(_COPIES)
+"""Number of envs that :func:`check_behaviour` takes."""
+
+
+def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
+    """
+    Check that the policy sees the smoothing noise, and that a seeded reset forgets what was before.
+
+    - Two noises on the same course must give different observations, at the reset and at the steps. Where they do not, though
+      another course is seen as another one, the policy sees past the noise.
+    - A reset with a seed must lead to what it led to when the environment was new. Where it does not, episodes depend on each
+      other. An environment whose copies do not even agree when they are new draws at random in a way of its own, and passes.
+
+    :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
+    :param clean_keys: Entries of a Dict observation that have no noise
+    :raises InputError: if one of these does not hold
+    """
+    new = list(_played(env, _COPIES, _N_STEPS))
+    for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
+        pass
+    used = list(_played(env, _COPIES, _N_STEPS))
+    if env.has_attr("choose_noise"):
+        _check_noise(new, clean_keys)
+    if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
+        _check_memory(new, used)
+
+
+def _played(env: VecEnv, copies: list[_Copy], n_steps: int) -> Iterator[dict[str, np.ndarray]]:
+    """What the policy would see at the reset and after each step, by entry, with the ends of episodes among them."""
+    leave_games(env)
+    has_noise = env.has_attr("choose_noise")
+    for i, copy in enumerate(copies):
+        env.env_method("seed_each_episode", copy.seed, _STRIDE, indices=i)
+        if has_noise:
+            env.env_method("choose_noise", copy.noise, indices=i)
+    spaces = [deepcopy(env.action_space) for _ in copies]
+    for space, copy in zip(spaces, copies, strict=True):
+        space.seed(copy.actions)
+    yield {**_entries(env.reset())}
+    for _ in range(n_steps):
+        observations, _, dones, _ = env.step(np.array([space.sample() for space in spaces]))
+        yield {**_entries(observations), "": dones}
+
+
+def _entries(observations: Any) -> dict[str, np.ndarray]:
+    entries = observations if isinstance(observations, dict) else {"the observation": observations}
+    # Some VecEnvs hand out the arrays that they write the next observations into
+    return {key: np.array(values) for key, values in entries.items()}
+
+
+def _same(one: dict[str, np.ndarray], i: int, other: dict[str, np.ndarray], k: int, keys: Collection[str] = ()) -> bool:
+    return all(np.array_equal(one[key][i], other[key][k], equal_nan=True) for key in keys or one)
+
+
+def _check_noise(new: list[dict[str, np.ndarray]], clean_keys: Collection[str]) -> None:
+    reset, *steps = new
+    for key in reset:
+        if key in clean_keys:
+            continue
+        for seen, when in (([reset], "at the reset"), (steps, "at the steps")):
+            hides_noise = all(_same(one, _FIRST, one, k, [key]) for one in seen for k in _OTHER_NOISES)
+            if hides_noise and not all(_same(one, _FIRST, one, _OTHER_COURSE, [key]) for one in seen):
+                name = key if key == "the observation" else f"the entry {key!r} of the observation"
+                raise InputError(
+                    f"two smoothing noises give the policy the same {when}: {name} does not depend on the noise, but on what "
+                    "is behind it, so nothing can be certified: put what shows the state or the screen inside of the noise "
+                    "(in env_wrapper: before it), or, if only rounding removes the noise, use a larger sigma"
+                )
+
+
+def _check_memory(new: list[dict[str, np.ndarray]], used: list[dict[str, np.ndarray]]) -> None:
+    for before, after in zip(new, used, strict=True):
+        if not _same(before, _FIRST, after, _FIRST):
+            raise InputError(
+                "a reset with the same seed does not lead to the same observations once other episodes have been played, so "
+                "episodes depend on each other (statistics that move, a curriculum, random numbers that the seed does not "
+                "reach): take that out, or see to it that reset forgets what was before"
+            )
