@@ -61,11 +61,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _evaluate(argv: Sequence[str] | None) -> None:
-    args = parse(_parser(), argv)
+    args = parse(_parser(), argv, _register)
     # Only now, as it takes seconds to import
     from sb3_camp.evaluation.run_evaluation import run_evaluation
 
     run_evaluation(args)
+
+
+def _register() -> None:
+    import sb3_camp.zoo
+
+    sb3_camp.zoo.register()
 
 
 if __name__ == "__main__":

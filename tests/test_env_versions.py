@@ -10,8 +10,8 @@ import evaluation_envs
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
-from test_evaluate_command import error_line, evaluate
 
+from sb3_camp.evaluate import main
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.evaluation.env_versions import env_versions
 
@@ -28,6 +28,11 @@ class OwnEnv(gymnasium.Env):
         return numpy.zeros(2, numpy.float32), float(self.np_random.random()), True, False, {}
 gymnasium.register("tests/OwnFile-v0", "own_env_file:OwnEnv", disable_env_checker=True)
 """
+
+
+def evaluate(*arguments):
+    command = ["--algo", "ppo", "--env", "tests/OwnFile-v0", "--device", "cpu", *map(str, arguments)]
+    return main(command)
 
 
 def digest(path):
@@ -59,10 +64,10 @@ def test_two_versions_of_an_environment_make_no_evaluation(tmp_path, monkeypatch
     module = importlib.import_module("own_env_file")
     PPO("MlpPolicy", module.OwnEnv(), n_steps=8, batch_size=8, device="cpu").save(tmp_path / "model.zip")
     same = ("--model", tmp_path / "model.zip", "--sigma", 0.2, "-n", 4, "-o", tmp_path / "out")
-    assert evaluate(*same, algo="ppo", env="tests/OwnFile-v0") == 0
+    assert evaluate(*same) == 0
     with np.load(tmp_path / "out" / "evaluations.npz", allow_pickle=False) as content:
         assert json.loads(content["env_versions"].item())["own_env_file"] == digest(file)
     capsys.readouterr()
     file.write_text(OWN.replace("random())", "random()) + 1"))
-    assert evaluate(*same, "--resume", algo="ppo", env="tests/OwnFile-v0") == 2
-    assert "made with env_versions" in error_line(capsys)
+    assert evaluate(*same, "--resume") == 2
+    assert "evaluate: error: " in (error := capsys.readouterr().err) and "made with env_versions" in error

@@ -36,7 +36,7 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         def __array__(self, *args, **kwargs):
             raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match="disk full: choose another folder"):
         write_evaluation(path, SETTINGS, EPISODES, timesteps=2, model=Unwritable())
     assert path.read_bytes() == before and os.listdir(tmp_path) == ["evaluations.npz"]
 

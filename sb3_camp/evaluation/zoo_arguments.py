@@ -3,7 +3,7 @@
 import argparse
 import difflib
 import importlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -101,12 +101,15 @@ def add_zoo_arguments(
     parser.add_argument("-P", "--progress", help="show a progress bar even if stderr is not a terminal", action="store_true")
 
 
-def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, register: Callable[[], object] = lambda: None
+) -> argparse.Namespace:
     """
     Parse and check the arguments, import the packages that they name and set the number of threads.
 
     :param parser: The parser, with :func:`add_zoo_arguments`
     :param argv: Arguments of the command line, those of the process by default
+    :param register: Called when the line has been read: registers further algorithms with the zoo
     :return: the arguments; ``env`` as the zoo's ``EnvironmentName``, without the package that registers it
     :raises InputError: if they cannot be used
     """
@@ -119,6 +122,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argpar
         if value is not None and not least <= value <= most:
             range_ = f"at least {least}" if value < least else f"at most {most}"
             raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
+    register()
     _check_algo(args.algo)
     _check_device(args.device)
     unknown = [key for key in args.hyperparams or () if key not in WRAPPER_KEYS]
@@ -148,12 +152,8 @@ def versions() -> dict[str, str]:
 
 
 def _check_algo(algo: str) -> None:
-    """Register the algorithms of this package with the zoo, and look for the one that is wanted."""
     from rl_zoo3.utils import ALGOS
 
-    import sb3_camp.zoo
-
-    sb3_camp.zoo.register()
     if algo not in ALGOS:
         meant = nearest(algo, ALGOS)
         raise InputError(f"--algo: the zoo has no {algo}: {meant}choose one of {', '.join(ALGOS)}")
