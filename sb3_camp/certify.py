@@ -10,33 +10,27 @@ import argparse
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 
-from sb3_camp.certification.assumptions import (
-    check_sensor_sigma,
-    find_clean_keys,
-    find_min_return,
-    find_run,
-    find_sigma,
-    played_in,
-)
+from sb3_camp.certification.assumptions import Evidence, find_evidence, played_in
 from sb3_camp.certification.bands import METHODS
-from sb3_camp.certification.build import build_certificate
+from sb3_camp.certification.build import certificate_of
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
+from sb3_camp.certification.frontier_files import build_frontier, write_frontier
+from sb3_camp.certification.planning import plan_episodes
 from sb3_camp.certification.pooling import read_logs
+from sb3_camp.certification.printed_frontier import print_frontier, print_plan
 from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.runs.run_folder import RunFolder
-from sb3_camp.tasks import is_image_task
 from sb3_camp.text import printable
 
 MONITOR_WARNING = (
@@ -104,7 +98,21 @@ def _parser() -> argparse.ArgumentParser:
     more.add_argument(
         "--cvar", type=_finite, nargs="+", default=[], metavar="Q", help="the mean return of the worst share Q of the episodes"
     )
-    parser.add_argument("-o", "--output", type=Path, help="Folder for the certificate (default: certification/ of the run)")
+    parser.add_argument(
+        "-o", "--output", type=Path, help="Folder for the certificate (default: certification/ of the run; frontier/)"
+    )
+    parser.add_argument(
+        "--frontier",
+        action="store_true",
+        help="take each PATH as an evaluation of its own (another sigma, checkpoint or seed, all listed beforehand) and find "
+        "the best at each radius, at a joint alpha",
+    )
+    plan = parser.add_argument_group("how many episodes would do")
+    plan.add_argument(
+        "--plan", action="store_true", help="certify nothing; say how many episodes would certify --target at --radius"
+    )
+    plan.add_argument("--target", type=_finite, metavar="RETURN", help="for --plan: the expected return to certify")
+    plan.add_argument("--radius", type=_finite, metavar="R", help="for --plan: at this l2 radius")
     return parser
 
 
@@ -116,41 +124,90 @@ def _finite(text: str) -> float:
 
 
 def _certify(args: argparse.Namespace) -> None:
+    _check_mode(args)
+    if args.frontier:
+        return _certify_frontier(args)
     logs = read_logs(args.paths)
-    run = find_run(logs)
-    sigma, sigma_assumed = find_sigma(logs[0], run, args.sigma)
-    check_sensor_sigma(logs[0], run)
-    clean_keys = find_clean_keys(logs[0], run)
-    min_return, min_return_basis = find_min_return(logs, run, args.min_return)
-    certificate = build_certificate(
-        logs,
-        sigma,
-        _find_radii(args.radii, sigma),
+    evidence = find_evidence(logs, args.sigma, args.min_return)
+    support, run = _find_support(args, evidence), evidence.run
+    if args.plan:
+        return _plan(args, evidence, support)
+    certificate = certificate_of(
+        evidence,
+        _find_radii(args.radii, evidence.sigma),
         alpha=args.alpha,
         method=args.method,
-        min_return=min_return,
-        support=_find_support(args, logs, run),
+        support=support,
         targets=args.targets,
         probability_of=args.probability_of,
         quantiles=args.quantile,
         cvars=args.cvar,
     )
-    certificate = replace(certificate, sigma_assumed=sigma_assumed, clean_keys=clean_keys, min_return_basis=min_return_basis)
-    if run is not None:
-        certificate = replace(certificate, env_id=certificate.env_id or run.env_id, algo=run.algo)
-    if certificate.pixels is None and is_image_task(certificate.env_id or ""):
-        certificate = replace(certificate, pixels=True)
     folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     with only_writer(folder):
         earlier = _earlier_certificate(folder, logs, asked=args.output is not None)
         files = write_certificate(certificate, folder)
-    for warning in _warnings(logs, run):
-        print(f"certify: warning: {printable(warning)}", file=sys.stderr)
+    _warn(evidence)
     print_report(certificate, every=10 if args.radii is None else 1)
     print("Written: " + ", ".join(printable(str(file)) for file in files))
     if earlier is not None:
         settings = f"{printable(earlier.method)}, alpha {exact(earlier.alpha)}, {earlier.n_episodes} episodes"
         print(f"Replaced: the certificate that was there ({settings})")
+
+
+def _check_mode(args: argparse.Namespace) -> None:
+    """Refuse options that say nothing in what is asked for."""
+    if args.plan and args.frontier:
+        raise InputError("--plan and --frontier exclude each other")
+    if args.plan and (args.target is None or args.radius is None):
+        raise InputError("--plan needs --target and --radius: the return to certify, and at which radius")
+    of_a_certificate = {
+        "--targets": args.targets,
+        "--probability-of": args.probability_of,
+        "--quantile": args.quantile,
+        "--cvar": args.cvar,
+    }
+    unfit = of_a_certificate if args.frontier else {}
+    mode = "--frontier"
+    if args.plan:
+        unfit, mode = {**of_a_certificate, "--radii": args.radii, "-o": args.output}, "--plan"
+    for option, given in unfit.items():
+        if given:
+            raise InputError(f"{option} cannot be used with {mode}")
+    for option, given in (("--target", args.target), ("--radius", args.radius)):
+        if given is not None and not args.plan:
+            raise InputError(f"{option} is for --plan: a certificate has --targets and --radii")
+
+
+def _plan(args: argparse.Namespace, evidence: Evidence, support: list[float] | None) -> None:
+    plan = plan_episodes(
+        evidence.returns,
+        evidence.sigma,
+        args.target,
+        args.radius,
+        alpha=args.alpha,
+        method=args.method,
+        min_return=evidence.min_return,
+        support=support,
+    )
+    _warn(evidence)
+    print_plan(plan, args.target, args.radius, evidence.returns.size, args.alpha)
+
+
+def _certify_frontier(args: argparse.Namespace) -> None:
+    evidences = [find_evidence(read_logs([path]), args.sigma, args.min_return) for path in args.paths]
+    radii = _find_radii(args.radii, max(evidence.sigma for evidence in evidences))
+    supports = [_find_support(args, evidence) for evidence in evidences]
+    frontier = build_frontier(evidences, supports, radii, alpha=args.alpha, method=args.method)
+    folder = args.output or Path("frontier")
+    with only_writer(folder):
+        if args.output is None and (folder / "frontier.json").exists():
+            raise InputError(f"{folder / 'frontier.json'}: there already: give another folder, or replace it with -o {folder}")
+        files = write_frontier(frontier, folder)
+    for evidence in evidences:
+        _warn(evidence)
+    print_frontier(frontier, every=10 if args.radii is None else 1)
+    print("Written: " + ", ".join(printable(str(file)) for file in files))
 
 
 def _earlier_certificate(folder: Path, logs: list[EpisodeLog], asked: bool) -> Certificate | None:
@@ -194,7 +251,7 @@ def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:
     return radii
 
 
-def _find_support(args: argparse.Namespace, logs: list[EpisodeLog], run: RunFolder | None) -> list[float] | None:
+def _find_support(args: argparse.Namespace, evidence: Evidence) -> list[float] | None:
     """The possible returns: as given, or 1 to the step limit where each step is worth 1."""
     if args.support is not None:
         if args.method != "clopper-pearson":
@@ -202,7 +259,8 @@ def _find_support(args: argparse.Namespace, logs: list[EpisodeLog], run: RunFold
         return _parse_support(args.support)
     if args.method != "clopper-pearson":
         return None
-    spec = gym.registry.get(played_in(logs[0], run))
+    logs = evidence.logs
+    spec = gym.registry.get(played_in(logs[0], evidence.run))
     one_per_step = all(np.array_equal(log.returns, log.lengths) for log in logs)
     if spec is None or spec.max_episode_steps is None or not one_per_step:
         raise InputError(
@@ -229,6 +287,11 @@ def _parse_support(words: list[str]) -> list[float]:
     if not values or not np.all(np.isfinite(values)):
         raise InputError("--support must hold at least one return, and only finite ones")
     return sorted(set(values))
+
+
+def _warn(evidence: Evidence) -> None:
+    for warning in _warnings(evidence.logs, evidence.run):
+        print(f"certify: warning: {printable(warning)}", file=sys.stderr)
 
 
 def _warnings(logs: list[EpisodeLog], run: RunFolder | None) -> Iterator[str]:

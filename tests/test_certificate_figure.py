@@ -122,6 +122,12 @@ ALIKE = "berk-jones, alpha 0.05, 100 episodes, no return below 0"
             {"env_wrappers": {"env_wrapper": [noise(0.4)]}},
             (" (env_wrappers no. 1)", " (env_wrappers no. 2)"),
         ),
+        (
+            {"sensor_sigma": [0.1, 0.2]},
+            {},
+            (" (radius in units of sigma [0.1, 0.2])", " (radius in units of the observation)"),
+        ),
+        ({"sensor_sigma": {"a": 1}}, {"sensor_sigma": {"a": 1}}, ("", "")),
         ({"clean_keys": ["a", "b"]}, {"clean_keys": []}, (" (not covered: entries a, b)", "")),
         ({"clean_keys": ["a"]}, {"clean_keys": ["a"]}, (" (not covered: entries a)",) * 2),
         ({"clean_keys": ["$\\x$\n"]}, {"clean_keys": None}, (r" (not covered: entries \$\x\$\n)", "")),

@@ -8,10 +8,11 @@ does not: it may have been put into the folder of a run whose settings have nois
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.rounded_text import exact
@@ -22,6 +23,56 @@ from sb3_camp.tasks.returns import lowest_return
 
 GIVEN, KNOWN = "given", "known"
 """Where the lowest return comes from: from the user, or from a table of this package."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """
+    Episodes that may be pooled, with all that a certificate must know of them.
+
+    :param logs: the logs, see :func:`sb3_camp.certification.pooling.read_logs`
+    :param run: the run folder that they lie in
+    :param sigma: standard deviation of the noise on the observations
+    :param sigma_assumed: whether only the user says so
+    :param clean_keys: the entries of the observation that have no noise
+    :param min_return: a return that no episode can fall below
+    :param min_return_basis: :data:`GIVEN` or :data:`KNOWN`
+    """
+
+    logs: list[EpisodeLog]
+    run: RunFolder | None
+    sigma: float
+    sigma_assumed: bool
+    clean_keys: list[str] | None
+    min_return: float
+    min_return_basis: str
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Returns of all episodes, float64, shape (n,)."""
+        return np.concatenate([log.returns for log in self.logs])
+
+
+def find_evidence(logs: list[EpisodeLog], sigma: float | None, min_return: float | None) -> Evidence:
+    """
+    :param logs: logs that may be pooled
+    :param sigma: ``--sigma``
+    :param min_return: ``--min-return``
+    :return: the logs with what is known of their episodes
+    :raises InputError: if something is neither known nor given, or if what is known does not agree
+    """
+    run = find_run(logs)
+    noise, assumed = find_sigma(logs[0], run, sigma)
+    check_sensor_sigma(logs[0], run)
+    clean_keys = find_clean_keys(logs[0], run)
+    lowest, basis = find_min_return(logs, run, min_return)
+    for log in logs:
+        if log.returns.min() < lowest:
+            raise InputError(
+                f"{log.path}: holds the return {log.returns.min():g}, below {lowest:g}: pass the lowest return that any "
+                "episode of this task can have with --min-return"
+            )
+    return Evidence(logs, run, noise, assumed, clean_keys, lowest, basis)
 
 
 def find_run(logs: Sequence[EpisodeLog]) -> RunFolder | None:

@@ -3,11 +3,13 @@
 import math
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy
 
+from sb3_camp.certification.assumptions import Evidence
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import Ceiling, Certificate, Quantity, Source
@@ -15,7 +17,29 @@ from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.tasks import is_image_task
 from sb3_camp.version import __version__
+
+
+def certificate_of(evidence: Evidence, radii: Sequence[float] | np.ndarray, **options: Any) -> Certificate:
+    """
+    :param evidence: the episodes, with what is known of them
+    :param radii: l2 radii in the units of the observations, ascending
+    :param options: further arguments of :func:`build_certificate`
+    :return: the certificate
+    :raises InputError: see :func:`build_certificate`
+    """
+    certificate = replace(
+        build_certificate(evidence.logs, evidence.sigma, radii, min_return=evidence.min_return, **options),
+        sigma_assumed=evidence.sigma_assumed,
+        clean_keys=evidence.clean_keys,
+        min_return_basis=evidence.min_return_basis,
+    )
+    if evidence.run is not None:
+        certificate = replace(certificate, env_id=certificate.env_id or evidence.run.env_id, algo=evidence.run.algo)
+    if certificate.pixels is None and is_image_task(certificate.env_id or ""):
+        certificate = replace(certificate, pixels=True)
+    return certificate
 
 
 def build_certificate(
@@ -47,14 +71,8 @@ def build_certificate(
     :param quantiles: shares in (0, 1); the return that is reached except with each of these probabilities is certified too
     :param cvars: shares in (0, 1]; the mean return of each of these shares of the worst episodes is certified too
     :return: the certificate, with what the first log tells of the episodes
-    :raises InputError: if a return is below ``min_return``, a target is not above it, or the bound cannot be computed
+    :raises InputError: if a target is not above ``min_return``, or the bound cannot be computed
     """
-    for log in logs:
-        if log.returns.min() < min_return:
-            raise InputError(
-                f"{log.path}: holds the return {log.returns.min():g}, below {min_return:g}: pass the lowest return that any "
-                "episode of this task can have with --min-return"
-            )
     for target in targets:
         if not target > min_return:
             raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")

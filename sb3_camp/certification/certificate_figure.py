@@ -161,9 +161,18 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
         "alpha": [f"alpha {exact(certificate.alpha)}" for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],
+        "sigma of each sensor": [_sensors(certificate.sensor_sigma) for certificate in certificates],
         "env_kwargs": variants("env_kwargs", [certificate.env_kwargs for certificate in certificates], sigmas),
         "env_wrappers": variants("env_wrappers", [certificate.env_wrappers for certificate in certificates], sigmas),
     }
+
+
+def _sensors(sensor_sigma: Any) -> str:
+    """What the unit of the radius is, where it is not that of the observation."""
+    if sensor_sigma is None:
+        return "radius in units of the observation"
+    text = literal(printable(json.dumps(sensor_sigma, sort_keys=True)))
+    return f"radius in units of sigma {text if len(text) <= _SHORT else text[: _SHORT - 3] + '...'}"
 
 
 def variants(key: str, entries: Sequence[dict[str, Any] | None], sigmas: Sequence[float]) -> list[str]:
