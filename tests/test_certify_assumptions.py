@@ -148,6 +148,17 @@ def test_a_foreign_wrapper_of_the_same_name_is_not_taken_for_the_noise(tmp_path,
     assert certify(run) == 0
 
 
+def test_episodes_that_cannot_be_independent_are_refused(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    levels = rng.integers(20, 200, 8)  # each env repeats its level
+    path = write_evaluation(tmp_path / "evaluations.npz", np.tile(levels, 25).astype(float), n_envs=8)
+    assert f"{path}: the episodes are not independent" in error_line(capsys, path)
+    write_evaluation(path, np.tile(levels, 25).astype(float), n_envs=None)  # nothing tells which env played which
+    assert certify(path) == 0
+    write_evaluation(path, rng.permutation(np.tile(levels, 25)).astype(float), n_envs=8)
+    assert certify(path) == 0
+
+
 # What was certified
 
 

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
+from sb3_camp.certification.independence import check_independent
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.runs.run_folder import RunFolder
@@ -59,7 +60,8 @@ def find_evidence(logs: list[EpisodeLog], sigma: float | None, min_return: float
     :param sigma: ``--sigma``
     :param min_return: ``--min-return``
     :return: the logs with what is known of their episodes
-    :raises InputError: if something is neither known nor given, or if what is known does not agree
+    :raises InputError: if something is neither known nor given, if what is known does not agree, or if the episodes of a log
+        cannot be independent
     """
     run = find_run(logs)
     noise, assumed = find_sigma(logs[0], run, sigma)
@@ -67,6 +69,8 @@ def find_evidence(logs: list[EpisodeLog], sigma: float | None, min_return: float
     clean_keys = find_clean_keys(logs[0], run)
     lowest, basis = find_min_return(logs, run, min_return)
     for log in logs:
+        if log.n_envs is not None:  # evaluate has checked its own, but not every version of it
+            check_independent(log.returns, log.lengths, log.n_envs, str(log.path))
         if log.returns.min() < lowest:
             raise InputError(
                 f"{log.path}: holds the return {log.returns.min():g}, below {lowest:g}: pass the lowest return that any "
