@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+import rl_zoo3
 from fresh_environment import ROOT, Environment, copied_checkout
 from stable_baselines3.common.monitor import load_results
 
+CALLBACK = "callback:[{'sb3_camp.tuning.CertifiedReturnCallback':{'n_eval_episodes':5,'radii':[0.1]}}]"
 START_UP = {"sb3_camp.pth", "sb3_camp.start", "sb3_camp_startup.py"}
 
 
@@ -101,8 +103,26 @@ def test_optimize_leaves_camp_lambda_and_a_trial_can_be_trained(installed, tmp_p
     params = dict(trials[1].params)
     if params["lambda_schedule"] == "ramp":
         params["camp_lambda"] = f"ramp_{params['camp_lambda']}"
-    for name in ("camp_lambda", "imitation", "reference", "n_steps"):
+    for name in ("camp_lambda", "imitation", "n_steps"):
         assert f"('{name}', {params[name]!r})" in reused.stdout
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        (["-params", "env_wrapper:[{'sb3_camp.wrappers.NoisyObservationWrapper':{'sigma':0.1}}]"], "2 smoothing noises"),
+        # Found in a trial, where the zoo would go on with the next one
+        (["-optimize", "--n-trials", "2", "--env-kwargs", "sigma:0.0", "-params", CALLBACK], "no smoothing noise"),
+    ],
+    ids=["training", "search"],
+)
+def test_wrong_input_ends_the_stock_command_with_one_line(installed, tmp_path, wrong, message):
+    train = ["-m", "rl_zoo3.train", "--algo", "gaussian_dqn", "--env", "camp/CartPole1-v0", "-n", "100", "--eval-freq", "-1"]
+    result = installed.run(*train, "--verbose", "0", *wrong, cwd=tmp_path, check=False)
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("rl_zoo3.train: error: ") and message in last
 
 
 def test_children_know_the_algorithms(installed, tmp_path):
@@ -182,6 +202,28 @@ def test_a_half_removed_package_leaves_the_interpreter_silent(distributions, tmp
     shutil.rmtree(environment.site_packages / "__pycache__", ignore_errors=True)
     result = environment.run("-c", "pass", cwd=tmp_path)
     assert result.stdout == result.stderr == ""
+
+
+# The zoo with the change that is proposed to it
+
+
+@pytest.mark.slow
+def test_with_entry_points_in_the_zoo_no_start_up_file_is_needed(distributions, tmp_path):
+    environment = Environment(tmp_path / "patched")
+    environment.install(str(distributions[1]), cwd=tmp_path)
+    for name in START_UP:
+        (environment.site_packages / name).unlink()
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(rl_zoo3.__file__).parent, environment.site_packages / "rl_zoo3", ignore=ignored)
+    patch = ROOT / "docs" / "upstream" / "rl_zoo3_plugins.patch"
+    subprocess.run(["git", "apply", "-v", str(patch)], cwd=environment.site_packages, check=True)
+
+    task = ["--algo", "camp_dqn", "--env", "CartPole-v1", "-f", "logs"]
+    environment.run("-m", "rl_zoo3.train", *task, "-n", "200", "--eval-freq", "-1", cwd=tmp_path)
+    played = environment.run("-m", "rl_zoo3.enjoy", *task, "-n", "100", "--no-render", cwd=tmp_path)
+    assert "Episode Reward" in played.stdout
+    code = "import sys, sb3_camp.zoo; print('sb3_camp_startup' in sys.modules, hasattr(sys.modules.get('rl_zoo3'), 'plugins'))"
+    assert environment.run("-c", f"import rl_zoo3.train; {code}", cwd=tmp_path).stdout.split()[-2:] == ["False", "True"]
 
 
 # Installing and removing

@@ -155,6 +155,21 @@ def test_the_logger_gets_the_curve_and_the_radii(tmp_path):
         assert float(logged["eval/smoothed_mean_reward"]) == data["results"].mean()
 
 
+def test_numbers_that_are_nearly_equal_have_entries_of_their_own(tmp_path, capsys):
+    model = small_model(make_vec_env(TASK, 1, seed=0))
+    model.set_logger(configure(str(tmp_path), ["csv", "stdout"]))  # the table cuts off long names
+    radii, targets = [0.1234561, 0.1234564, 1234567, 1234568], [-1.234567892e-05, -1.234567891e-05, 3.0]
+    model.learn(120, callback=certified(radii=radii, targets=targets), log_interval=None)
+    names = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
+    found = {
+        kind: {n.removeprefix(f"eval/{kind}_") for n in names if kind in n}
+        for kind in ("certified_return", "certified_radius")
+    }
+    assert found["certified_return"] == {"0.1234561", "0.1234564", "1234567", "1234568"}
+    assert len(found["certified_radius"]) == 3
+    assert "certified_return_0.1234561" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("n_envs", [3, 8])
 def test_eval_freq_counts_the_steps_of_all_envs(tmp_path, n_envs):
     _, data = trained(tmp_path, n_envs=n_envs)
@@ -194,6 +209,9 @@ def test_an_environment_that_cannot_be_certified_is_refused_at_the_start():
     normalized = DQN("MlpPolicy", VecNormalize(make_vec_env(TASK, 1)), buffer_size=10, device="cpu")
     with pytest.raises(InputError, match="VecNormalize"):
         normalized.learn(10, callback=certified())
+    frozen = VecNormalize(make_vec_env(TASK, 1), training=False)
+    with pytest.raises(InputError, match="frozen statistics"):
+        DQN("MlpPolicy", frozen, buffer_size=10, device="cpu").learn(10, callback=certified())
     rewards_only = DQN("MlpPolicy", VecNormalize(make_vec_env(TASK, 1), norm_obs=False), buffer_size=10, device="cpu")
     rewards_only.learn(10, callback=certified())
 
@@ -204,6 +222,9 @@ def test_an_environment_that_cannot_be_certified_is_refused_at_the_start():
         {"radii": []},
         {"radii": [-0.1]},
         {"radii": [float("nan")]},
+        {"radii": [0.2, 0.1, 0.2]},
+        {"radii": [0.2, 0.200000000001]},
+        {"targets": [5, 5.0]},
         {"n_eval_episodes": 0},
         {"eval_freq": 0},
         {"n_eval_envs": 0},

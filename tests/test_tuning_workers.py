@@ -2,10 +2,12 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import optuna
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy.exc import OperationalError
 
 from sb3_camp.errors import InputError
 from sb3_camp.tuning import workers
@@ -133,3 +135,25 @@ def test_a_study_that_is_not_there_is_not_made_by_looking(tmp_path):
     assert open_study(str(tmp_path / "a/b.log"), "study", create=False) is None
     assert list(tmp_path.iterdir()) == []
     assert open_study(f"sqlite:///{tmp_path}/s.db", "study", create=False) is None
+
+
+def test_workers_that_begin_a_new_database_at_once_all_find_it_ready(tmp_path):
+    for attempt in range(3):
+        url = f"sqlite:///{tmp_path}/{attempt}.db"
+        together = threading.Barrier(4)
+
+        def work(url=url, together=together):
+            together.wait()
+            study = open_study(url, "study", create=True)
+            study.tell(study.ask(), 1.0)
+
+        with ThreadPoolExecutor(4) as pool:
+            for worker in [pool.submit(work) for _ in range(4)]:
+                worker.result()
+        assert states(optuna.load_study(study_name="study", storage=url)) == ["COMPLETE"] * 4
+
+
+def test_a_database_that_is_not_there_is_the_error_of_the_database(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "_FIRST_WAIT", 0.0)
+    with pytest.raises(OperationalError, match="unable to open database file"):
+        open_study(f"sqlite:///{tmp_path}/no/such/folder/s.db", "study", create=False)

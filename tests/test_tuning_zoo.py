@@ -173,10 +173,16 @@ def test_pruning_goes_by_the_certified_return(tmp_path, monkeypatch):
         assert trial.intermediate_values == {1: data["values"][0]}
 
 
-def test_wrong_input_stops_the_study_instead_of_pruning_every_trial(tmp_path):
+def test_an_environment_without_noise_is_refused_before_the_first_trial(tmp_path):
     hyperparams = {"callback": entry(), "env_wrapper": [{"stable_baselines3.common.atari_wrappers.ClipRewardEnv": {}}]}
-    with pytest.raises(RuntimeError, match="no smoothing noise"):
+    with pytest.raises(InputError, match="no smoothing noise"):
         optimized(tmp_path, env_id="CartPole-v1", hyperparams=hyperparams)
+    assert not (tmp_path / "study.log").exists()
+
+
+def test_wrong_input_stops_the_study_instead_of_pruning_every_trial(tmp_path):
+    with pytest.raises(RuntimeError, match="min_return"):
+        optimized(tmp_path, hyperparams={"callback": entry(min_return=1000.0)})
     assert [trial.state for trial in load_study(tmp_path).trials] == [TrialState.FAIL]
 
 
@@ -230,6 +236,16 @@ def test_a_command_line_that_would_drop_the_sigma_of_a_trial_is_refused(tmp_path
         experiment(tmp_path, env_kwargs={"render_mode": None}, **options).setup_experiment()
     exp = experiment(tmp_path, env_kwargs={"sigma": 0.4}, eval_freq=-1, **options)
     assert exp.setup_experiment()[0].get_env().get_attr("sigma") == [0.4]
+
+
+def test_a_trial_or_study_that_is_not_there_is_one_line_with_its_name(tmp_path):
+    optimized(tmp_path, 1)
+    options = {"storage": str(tmp_path / "study.log"), "study_name": "study"}
+    for number in (1, 17):
+        with pytest.raises(InputError, match=f"--trial-id {number}: the study 'study' has 1 trials, counted from 0"):
+            experiment(tmp_path, trial_id=number, **options).setup_experiment()
+    with pytest.raises(InputError, match="there is no study 'other'"):
+        experiment(tmp_path, trial_id=1, **{**options, "study_name": "other"}).setup_experiment()
 
 
 def test_sigma_is_not_a_parameter_without_demand(tmp_path):

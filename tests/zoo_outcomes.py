@@ -116,6 +116,8 @@ def _model(content: bytes) -> dict[str, Any]:
         if name == "ep_info_buffer":
             episodes = cloudpickle.loads(serialized)
             data[name] = None if episodes is None else [(episode["r"], episode["l"]) for episode in episodes]
+        elif name == "weights":  # those of ARS, whose pickle has an address in memory too
+            data[name] = cloudpickle.loads(serialized).numpy().tobytes()
         else:  # beside the pickle stand texts for readers, with addresses in memory
             data[name] = serialized, _ADDRESS.sub("ADDRESS", json.dumps(value | {":serialized:": ""}))
     return members | {"data": data}

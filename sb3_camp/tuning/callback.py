@@ -14,11 +14,24 @@ from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vec
 from sb3_camp.evaluation.episode_plan import n_seeds
 from sb3_camp.evaluation.native import has_known_native, opened_native, step_limit
 from sb3_camp.tuning.criterion import CertifiedCriterion
+from sb3_camp.tuning.log_names import distinct_names
 from sb3_camp.tuning.random_state import kept_random_state
 from sb3_camp.tuning.selection import mark_selected, selection_seed, write_selection_log
 from sb3_camp.tuning.zoo_run import zoo_run_of
 
 _N_ENVS, _N_NATIVE_ENVS = 32, 1024
+
+
+def certifiable_sigma(environment: EvaluationEnv) -> float:
+    """
+    :param environment: The environment of evaluations
+    :return: standard deviation of its smoothing noise, positive
+    :raises InputError: if there is none, or none that can carry a certificate
+    """
+    noise = environment.smoothing_noise()
+    if noise is None or noise.sigma == 0:
+        raise InputError(f"{environment.env_id} has no smoothing noise on its observations: nothing can be certified")
+    return noise.sigma
 
 
 class CertifiedReturnCallback(EventCallback):
@@ -115,6 +128,8 @@ class CertifiedReturnCallback(EventCallback):
         objective_radius = float(self.radii.max()) if objective_radius is None else float(objective_radius)
         self.criterion = CertifiedCriterion(objective, objective_radius, alpha, method, min_return, support)
         self.criterion.curve([max(support) if support else min_return], 1.0, self.radii)  # refuses what cannot be used
+        self.radius_names = distinct_names("radii", self.radii)
+        self.target_names = distinct_names("targets", self.targets)
         if sigma_range is not None and not (len(sigma_range) == 2 and 0 < sigma_range[0] <= sigma_range[1] < np.inf):
             raise InputError(f"sigma_range must be a lowest and a highest sigma, both positive, not {sigma_range}")
         self.eval_env = eval_env
@@ -150,14 +165,12 @@ class CertifiedReturnCallback(EventCallback):
             self.best_model_save_path = self.best_model_save_path or run.folder
         normalizer = self.model.get_vec_normalize_env()
         if normalizer is not None and normalizer.norm_obs:
-            raise InputError(
-                "VecNormalize changes the units of the noise in training, so nothing can be certified: leave out normalize, "
-                "or set norm_obs to False"
-            )
-        noise = self.eval_env.smoothing_noise()
-        if noise is None or noise.sigma == 0:
-            raise InputError(f"{self.eval_env.env_id} has no smoothing noise on its observations: nothing can be certified")
-        self.sigma = noise.sigma
+            if normalizer.training:
+                problem = "VecNormalize changes the units of the noise in training, so nothing can be certified"
+            else:
+                problem = "the frozen statistics of VecNormalize are not applied in the evaluations of a training"
+            raise InputError(f"{problem}: leave out normalize, or set norm_obs to False")
+        self.sigma = certifiable_sigma(self.eval_env)
         for folder in (self.log_path, self.best_model_save_path):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -235,17 +248,18 @@ class CertifiedReturnCallback(EventCallback):
 
     def _log(self, episodes: Episodes) -> None:
         latest = self._evaluations[-1]
-        for radius, value in zip(self.radii, latest["certified_returns"], strict=True):
-            self.logger.record(f"eval/certified_return_{radius:g}", float(value))
-        for target, radius in zip(self.targets, latest["certified_radii"], strict=True):
-            self.logger.record(f"eval/certified_radius_{target:g}", float(radius))
+        for name, value in zip(self.radius_names, latest["certified_returns"], strict=True):
+            self.logger.record(f"eval/certified_return_{name}", float(value))
+        for name, radius in zip(self.target_names, latest["certified_radii"], strict=True):
+            self.logger.record(f"eval/certified_radius_{name}", float(radius))
         self.logger.record("eval/certified_objective", self.last_mean_reward)
         self.logger.record("eval/smoothed_mean_reward", float(episodes.returns.mean()))
         self.logger.record("eval/smoothed_mean_ep_length", float(episodes.lengths.mean()))
         self.logger.record("time/total_timesteps", self.model.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.model.num_timesteps)
         if self.verbose >= 1:
-            curve = ", ".join(f"{r:g}: {v:.2f}" for r, v in zip(self.radii, latest["certified_returns"], strict=True))
+            values = zip(self.radius_names, latest["certified_returns"], strict=True)
+            curve = ", ".join(f"{name}: {value:.2f}" for name, value in values)
             print(
                 f"Eval num_timesteps={self.model.num_timesteps}, certified return at radius {curve} "
                 f"(mean {episodes.returns.mean():.2f}, {self.n_eval_episodes} episodes, sigma {self.sigma:g})"

@@ -1,7 +1,6 @@
 """The episodes by which a checkpoint was selected, and the marks that keep them out of its certificate."""
 
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sb3_camp.certification.episode_logs import SELECTION_FORMAT
+from sb3_camp.files import npz_writer, write_file
 
 # Evaluations take the seeds from 2^30 to 2^31, everyday trainings those below, so no selection shares an episode with them
 _FIRST_SEED, _SELECTION_STREAM = 2**31, 0x73656C65
@@ -32,14 +32,9 @@ def write_selection_log(path: Path, **entries: Any) -> None:
 
     :param path: The file, replaced if it exists
     :param entries: Arrays and settings, see :class:`sb3_camp.tuning.CertifiedReturnCallback`
+    :raises InputError: if it cannot be written
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, format=SELECTION_FORMAT, **entries)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_file(path, npz_writer({"format": SELECTION_FORMAT, **entries}))
 
 
 def mark_selected(path: Path, **facts: Any) -> None:

@@ -9,6 +9,7 @@ of storage. It is a number that grows, not a time: the clocks of the machines ne
 import contextlib
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -26,6 +27,7 @@ INTERVAL = 20.0
 GRACE_PERIOD = 90.0
 """A trial that has not beaten for so many seconds fails. It is not repeated, for it may be what killed its worker."""
 
+_TRIES, _FIRST_WAIT = 8, 0.1
 HEARTBEAT, WORKER, OBJECTIVE = "heartbeat", "worker", "certified_objective"
 # As the zoo counts for --max-total-trials
 _COUNTED = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.PRUNED)
@@ -120,6 +122,23 @@ class Attendance:
         return sum(trial.number < before for trial in trials)
 
 
+def opened_database(url: str) -> Any:
+    """
+    Of workers that begin on a new database at once, one makes its tables, and the others fail meanwhile. So they try again.
+
+    :param url: URL of a database
+    :return: Optuna's storage in it, with all its tables
+    """
+    from sqlalchemy.exc import DatabaseError
+
+    for attempt in range(1, _TRIES):
+        try:
+            return optuna.storages.get_storage(url)
+        except DatabaseError:
+            time.sleep(_FIRST_WAIT * 2**attempt * random.uniform(0.5, 1))
+    return optuna.storages.get_storage(url)
+
+
 def open_study(storage: str, study_name: str, *, create: bool) -> optuna.Study | None:
     """
     :param storage: The zoo's ``--storage``: a journal file ``*.log``, or the URL of a database
@@ -127,8 +146,9 @@ def open_study(storage: str, study_name: str, *, create: bool) -> optuna.Study |
     :param create: Whether to create it if it is not there
     :return: the study, None if it is not there
     """
-    opened: Any = storage
-    if storage.endswith(".log"):
+    if not storage.endswith(".log"):
+        opened = opened_database(storage)
+    else:
         if create:
             Path(storage).parent.mkdir(parents=True, exist_ok=True)
         elif not Path(storage).exists():

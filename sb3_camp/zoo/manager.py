@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_camp.errors import InputError
 from sb3_camp.runs.scenario import WRAPPER_KEYS, noisy_wrappers, takes_sigma
 from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
+from sb3_camp.zoo.command_errors import one_line_errors
 from sb3_camp.zoo.hyperparams_opt import Unsampled, not_sampled, of_earlier_trial
 
 if TYPE_CHECKING:
@@ -54,6 +55,30 @@ def _extend(zoo_method: Callable[..., Any], extended: Callable[..., Any]) -> Cal
 
     method.sb3_camp_extended = True  # type: ignore[attr-defined]
     return method
+
+
+def _setup_experiment(zoo_method: Callable[..., Any], manager: Any) -> Any:
+    with one_line_errors():
+        return zoo_method()
+
+
+def _learn(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> None:
+    with one_line_errors():
+        zoo_method(*args, **kwargs)
+
+
+def _load_trial(
+    zoo_method: Callable[..., Any], manager: Any, storage: str, study_name: str, trial_id: int | None = None, **kwargs: Any
+) -> Any:
+    from sb3_camp.tuning.workers import open_study
+
+    study = open_study(storage, study_name, create=False)
+    if study is None:
+        raise InputError(f"--study-name: there is no study {study_name!r} in {storage}")
+    n_trials = len(study.get_trials(deepcopy=False))
+    if trial_id is not None and not -n_trials <= trial_id < n_trials:
+        raise InputError(f"--trial-id {trial_id}: the study {study_name!r} has {n_trials} trials, counted from 0")
+    return zoo_method(storage, study_name, trial_id, **kwargs)
 
 
 def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
@@ -133,9 +158,19 @@ def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial
 
 
 def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) -> None:
-    from sb3_camp.tuning.workers import Attendance, check_objective, open_study
+    with one_line_errors():
+        _prepare_study(manager)
+        zoo_method()
+
+
+def _prepare_study(manager: Any) -> None:
+    from sb3_camp.tuning.workers import Attendance, check_objective, open_study, opened_database
 
     objective = getattr(manager, "sb3_camp_objective", None)
+    if objective is not None and objective.get("sigma_range") is None:
+        from sb3_camp.tuning.callback import certifiable_sigma  # slow to import, which other runs are spared
+
+        certifiable_sigma(_evaluation_env(manager))  # before the first trial, as it would be wrong in all of them
     if manager.storage and manager.study_name:
         if objective is not None and manager.storage.endswith(".log"):
             # Optuna's lock of a relative path in a sub-folder, if a killed worker leaves it behind, is never broken
@@ -148,10 +183,14 @@ def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) 
             manager.sb3_camp_last_beats = {}
             with Attendance(study, None, manager.max_total_trials, manager.sb3_camp_last_beats):
                 pass  # it ends when the dead trials are counted no more
-    zoo_method()
+    elif manager.storage and not manager.storage.endswith(".log"):
+        opened_database(manager.storage)
 
 
 _EXTENDED: dict[str, Callable[..., Any]] = {
+    "setup_experiment": _setup_experiment,
+    "learn": _learn,
+    "load_trial": _load_trial,
     "read_hyperparameters": _read_hyperparameters,
     "_preprocess_hyperparams": _preprocess_hyperparams,
     "create_envs": _create_envs,

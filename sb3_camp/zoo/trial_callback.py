@@ -53,8 +53,8 @@ class CertifiedTrialEvalCallback(TrialEvalCallback):
             self.certified.evaluate()
         self.last_mean_reward, self.best_mean_reward = self.certified.last_mean_reward, self.certified.best_mean_reward
         self.eval_idx += 1
-        for radius, value in zip(self.certified.radii, self.certified.last_certified_returns, strict=True):
-            self.trial.set_user_attr(f"certified_return_{radius:g}", float(value))
+        for name, value in zip(self.certified.radius_names, self.certified.last_certified_returns, strict=True):
+            self.trial.set_user_attr(f"certified_return_{name}", float(value))
         self.trial.report(self.last_mean_reward, self.eval_idx)
         self.is_pruned = self.trial.should_prune()
         return not self.is_pruned
