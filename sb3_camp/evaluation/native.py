@@ -6,8 +6,10 @@ have the same law is known for some only.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from itertools import takewhile
+from typing import Any
 
 import gymnasium as gym
 from gymnasium.vector import VectorEnv, VectorWrapper
@@ -30,6 +32,8 @@ _SAME_LAW = {
     f"{_TASK}make_cartpole1": f"{_TASK}make_cartpole1_vec",
     f"{_TASK}make_cartpole5": f"{_TASK}make_cartpole5_vec",
 }
+# Vector environments, and what does the same and can also reset some of its envs, as trainings need it
+_SAME_WITH_PARTIAL_RESET: dict[Any, str] = {f"{_CARTPOLE}CartPoleVectorEnv": f"{_TASK}PartialResetCartPoleVectorEnv"}
 
 
 class NotNative(InputError):
@@ -59,15 +63,31 @@ def opened_native(environment: EvaluationEnv, n_envs: int) -> Iterator[VectorEnv
     :return: A context with its native vector environment, closed at its end
     :raises NotNative: if there is none, or if it does not fit the single environment
     """
+    step_limit(environment)
+    with contextlib.closing(built_native(environment, n_envs)) as envs:
+        yield envs
+
+
+def built_native(environment: EvaluationEnv, n_envs: int) -> VectorEnv:
+    """
+    :param environment: The environment of an evaluation or a training
+    :param n_envs: Number of envs
+    :return: its native vector environment
+    :raises NotNative: if there is none, or if it does not fit the single environment
+    """
     for key in ("vec_env_wrapper", "frame_stack"):
         if environment.wrappers.get(key):
             raise NotNative(f"{key} is for the vectorized environments of SB3")
     if gym.spec(environment.env_id).vector_entry_point is None:
         raise NotNative(f"{environment.env_id} has no native vector environment (vector_entry_point in its registration)")
-    step_limit(environment)
-    with environment.single() as env, contextlib.closing(_build(environment, env, n_envs)) as envs:
-        _check_alike(environment, env, envs)
-        yield envs
+    with environment.single() as env:
+        envs = _build(environment, env, n_envs)
+        try:
+            _check_alike(environment, env, envs)
+        except NotNative:
+            envs.close()
+            raise
+    return envs
 
 
 def step_limit(environment: EvaluationEnv) -> int:
@@ -85,9 +105,9 @@ def step_limit(environment: EvaluationEnv) -> int:
 def _build(environment: EvaluationEnv, env: gym.Env, n_envs: int) -> VectorEnv:
     """The vector environment, in the twins of the wrappers that ``env``, one of its single environments, has."""
     try:
-        envs = gym.make_vec(
-            environment.env_id, n_envs, vectorization_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT, **environment.env_kwargs
-        )
+        spec = copy.deepcopy(gym.spec(environment.env_id))
+        spec.vector_entry_point = _SAME_WITH_PARTIAL_RESET.get(spec.vector_entry_point, spec.vector_entry_point)
+        envs = gym.make_vec(spec, n_envs, vectorization_mode=gym.VectorizeMode.VECTOR_ENTRY_POINT, **environment.env_kwargs)
     except Exception as error:  # of any kind, as it is anybody's code
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise NotNative(f"cannot build the vector environment of {environment.env_id}: {reason}") from error

@@ -29,6 +29,8 @@ SCENARIO_KEYS = ("env_id", "sigma", "sensor_sigma", "clean_keys", "env_kwargs", 
 
 _NOISE = f"sb3_camp.wrappers.{NOISE_WRAPPER}"
 _NORMALIZATION = f"sb3_camp.wrappers.{NORMALIZATION_WRAPPER}"
+# How a training steps its envs, which makes no other environment of them
+_NATIVE = "sb3_camp.vec_env.native"
 _ScenarioT = TypeVar("_ScenarioT", bound="Scenario")
 
 
@@ -102,6 +104,14 @@ class Scenario:
     env_id: str
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     wrappers: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        entries = self.wrappers.get("vec_env_wrapper")
+        listed = entries if isinstance(entries, list) else [entries]
+        kept = [entry for entry in listed if entry not in (_NATIVE, {_NATIVE: {}}, {_NATIVE: None})]
+        if len(kept) < len(listed):
+            others = {key: value for key, value in self.wrappers.items() if key != "vec_env_wrapper"}
+            object.__setattr__(self, "wrappers", others | ({"vec_env_wrapper": kept} if kept else {}))
 
     def layers(self, where: str = "") -> list[Layer]:
         """

@@ -28,7 +28,11 @@ TASKS: dict[str, dict[str, Any]] = {
         "max_episode_steps": 200,
         "kwargs": {"sigma": 0.2, "n_stack": 5},
     },
-    "camp/Highway-v0": {"entry_point": "sb3_camp.tasks.highway:make_highway", "kwargs": {"sigma": 0.4}},
+    "camp/Highway-v0": {
+        "entry_point": "sb3_camp.tasks.highway:make_highway",
+        "vector_entry_point": "sb3_camp.tasks.highway:make_highway_vec",
+        "kwargs": {"sigma": 0.4},
+    },
     "camp/Pong1r-v0": {
         **_ATARI,
         "kwargs": {

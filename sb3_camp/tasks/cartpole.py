@@ -1,5 +1,7 @@
 """CartPole with noise: one frame (Cartpole-1 of the paper) or a flat stack of frames (Cartpole-5)."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -12,6 +14,21 @@ from gymnasium.wrappers.vector import TransformObservation
 from sb3_camp.tasks.noisy_frames import stack_noisy_frames
 from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
+
+
+class PartialResetCartPoleVectorEnv(CartPoleVectorEnv):
+    """Gymnasium's vector environment of CartPole, which can also reset some of its envs (``options={"reset_mask": ...}``)."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        mask = (options or {}).get("reset_mask")
+        if mask is None:
+            return super().reset(seed=seed, options=options)
+        assert self.state is not None, "the first reset is one of all envs"
+        self.state[:, mask] = self.np_random.uniform(self.low, self.high, size=(4, np.count_nonzero(mask)))
+        self.steps[mask] = 0
+        self.prev_done[mask] = False
+        return self.state.T.astype(np.float32), {}
+
 
 # CartPoleEnv itself, not gym.make("CartPole-v0"), which warns in every worker that its id is out of date
 
@@ -43,7 +60,7 @@ def make_cartpole1_vec(num_envs: int, max_episode_steps: int, sigma: float, rend
     :param render_mode: As in Gymnasium
     :return: The vector environment of :func:`make_cartpole1`
     """
-    return vector.NoisyObservationWrapper(CartPoleVectorEnv(num_envs, max_episode_steps, render_mode), sigma)
+    return vector.NoisyObservationWrapper(PartialResetCartPoleVectorEnv(num_envs, max_episode_steps, render_mode), sigma)
 
 
 def make_cartpole5_vec(

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import FlattenObservation
 from highway_env.envs.common.action import DiscreteMetaAction
 from highway_env.envs.common.observation import KinematicObservation
 from highway_env.envs.highway_env import HighwayEnvFast
 
 from sb3_camp.errors import InputError
+from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 
@@ -26,15 +28,38 @@ def make_highway(sigma: float, config: Mapping[str, Any] | None = None, render_m
     :return: The environment; observations: float32, shape (25,): presence, x, y, vx, vy of the own and four other vehicles
     :raises InputError: (a ValueError) if the config has an unknown key, or if ``sigma`` is not finite and >= 0
     """
-    own = {"lanes_count": 3, "observation": {"type": "Kinematics"}}
-    settings = _merged(_merged(HighwayEnvFast.default_config(), own), {} if config is None else config)
-    _check_nested("observation", settings["observation"], "Kinematics", KinematicObservation)
-    _check_nested("action", settings["action"], "DiscreteMetaAction", DiscreteMetaAction)
-    return NoisyObservationWrapper(FlattenObservation(HighwayEnvFast(settings, render_mode)), sigma)
+    return NoisyObservationWrapper(FlattenObservation(HighwayEnvFast(_settings(config), render_mode)), sigma)
+
+
+def make_highway_vec(
+    num_envs: int, sigma: float, config: Mapping[str, Any] | None = None, render_mode: str | None = None
+) -> VectorEnv:
+    """
+    EnvPool's implementation of :func:`make_highway`: without traffic the same step by step, with traffic nearly the same game.
+    So it is for trainings; what is certified is played in highway-env.
+
+    :param num_envs: Number of environments
+    :param sigma: As there
+    :param config: As there, as far as EnvPool has the setting
+    :param render_mode: None; EnvPool draws nothing here
+    :return: The vector environment
+    :raises InputError: (a ValueError) if EnvPool is not installed, or lacks a setting
+    """
+    from sb3_camp.tasks.highway_envpool import EnvPoolHighway
+
+    return vector.NoisyObservationWrapper(EnvPoolHighway(num_envs, _settings(config)), sigma)
 
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"
 make_highway.metadata = HighwayEnvFast.metadata  # type: ignore[attr-defined]
+
+
+def _settings(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    own = {"lanes_count": 3, "observation": {"type": "Kinematics"}}
+    settings = _merged(_merged(HighwayEnvFast.default_config(), own), {} if config is None else config)
+    _check_nested("observation", settings["observation"], "Kinematics", KinematicObservation)
+    _check_nested("action", settings["action"], "DiscreteMetaAction", DiscreteMetaAction)
+    return settings
 
 
 def _merged(config: Mapping[str, Any], changes: Any) -> dict[str, Any]:

@@ -102,8 +102,8 @@ class FrameStackObservation(VectorWrapper, gym.utils.RecordConstructorArgs):
     Twin of Gymnasium's wrapper of this name (with ``padding_type="reset"``) for vector environments: the last frames of each
     environment, the oldest first. After a reset all of them are the one frame that there is.
 
-    :param env: The vector environment to wrap, with observations in a Box of shape (\\*frame), in autoreset mode next-step; a
-        ``reset`` resets all environments
+    :param env: The vector environment to wrap, with observations in a Box of shape (\\*frame), in autoreset mode next-step. A
+        ``reset`` with ``reset_mask`` in its options leaves the frames of the others
     :param stack_size: Number of frames
     :raises InputError: (a ValueError) if it resets in another mode, if its observations are in no Box, or if ``stack_size`` is
         not a positive whole number
@@ -128,9 +128,12 @@ class FrameStackObservation(VectorWrapper, gym.utils.RecordConstructorArgs):
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        # Read before the call, as above
+        mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=bool))
         frame, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
-        self._frames = np.repeat(frame[:, np.newaxis], self.stack_size, axis=1)
-        self._ended = np.zeros(self.num_envs, dtype=bool)
+        first = np.repeat(frame[:, np.newaxis], self.stack_size, axis=1)
+        self._frames = first if mask.all() else np.where(mask.reshape(-1, *(1,) * frame.ndim), first, self._frames)
+        self._ended = self._ended & ~mask
         return self._frames, infos
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
