@@ -3,7 +3,6 @@
 import base64
 import io
 import json
-import pickle
 import re
 import zipfile
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ def _content(path: Path, environment: Environment) -> Any:
     if path.name.startswith("report_") and path.suffix == ".csv":
         return pd.read_csv(path).drop(columns=["datetime_start", "datetime_complete", "duration"]).to_csv()
     if path.name.startswith("report_") and path.suffix == ".pkl":
-        return _study(pickle.loads(path.read_bytes()))
+        return "a study, whose numbers are in the csv file beside it"
     if path.suffix == ".db":
         return _study(optuna.load_study(study_name=None, storage=f"sqlite:///{path}"))
     if path.suffix == ".zip":

@@ -35,7 +35,7 @@ def make_highway_vec(
     num_envs: int, sigma: float, config: Mapping[str, Any] | None = None, render_mode: str | None = None
 ) -> VectorEnv:
     """
-    EnvPool's implementation of :func:`make_highway`: without traffic the same step by step, with traffic nearly the same game.
+    EnvPool's implementation of :func:`make_highway`: the same step by step without traffic, not quite the same game with it.
     So it is for trainings; what is certified is played in highway-env.
 
     :param num_envs: Number of environments
