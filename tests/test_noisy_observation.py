@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.errors import InputError
 from sb3_camp.wrappers import NoisyObservationWrapper
+from sb3_camp.wrappers.observation_noise import ObservationNoise
 
 IMAGE = spaces.Box(0, 255, (84, 84, 1), np.uint8)
 VECTOR = spaces.Box(-1, 1, (4,), np.float32)
@@ -348,3 +349,32 @@ def test_frame_stack_outside_repeats_one_draw_per_frame():
     second = env.step(0)[0]
     np.testing.assert_array_equal(second[:2], first[1:])
     assert np.all(second[2] != first[2])
+
+
+def finer_than_a_shifted_sum(values, shift):
+    """
+    The share of small values with digits that the sum of the shift and a noise near minus the shift cannot have in single
+    precision: what a network could be made to compute, to see past the noise.
+    """
+    grid = np.spacing(np.float32(shift)) / 2
+    small = values[np.abs(values) < shift / 2].astype(np.float64)
+    return np.mean(small / grid != np.rint(small / grid))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 1.0, [0.3, 1.0]])
+def test_the_last_digits_do_not_tell_what_lies_under_the_noise(sigma):
+    space = spaces.Box(-10, 10, (2,), np.float32)
+    noise = ObservationNoise(space, sigma)
+    rng = np.random.default_rng(0)
+    for clean in (0.0, 0.125, 0.3, 1 / 3, 1e-4):
+        values = noise(np.full((20000, 2), clean, np.float32), rng)[:, 1]
+        assert values.dtype == np.float32
+        step = 2.0 ** np.floor(np.log2(np.atleast_1d(sigma)[-1])) / 1024
+        multiples = values.astype(np.float64) / step
+        np.testing.assert_array_equal(multiples, np.rint(multiples))
+        assert finer_than_a_shifted_sum(values, 0.125) == 0
+        # Each multiple is as likely to be odd as even, wherever the clean value lies (5 standard errors)
+        assert abs(np.mean(multiples % 2) - 0.5) < 5 * 0.5 / np.sqrt(20000)
+    # What single precision alone would show
+    plain = rng.standard_normal(20000, dtype=np.float32)
+    assert finer_than_a_shifted_sum(plain, 0.125) > 0.5 and finer_than_a_shifted_sum(plain + np.float32(0.125), 0.125) == 0

@@ -14,6 +14,8 @@ from sb3_camp.errors import InputError
 # draw for draw, the one that Gymnasium makes from the same seed for the environment's own randomness.
 _NOISE_STREAM = 0x6E6F6973
 _ATTACK_STREAM = 0x61747461
+# Fine enough to change no policy, coarse enough to hide the last digits of double precision
+_STEPS_PER_SIGMA = 2.0**-10
 
 
 def noise_generator(seed: int | Sequence[int]) -> np.random.Generator:
@@ -76,7 +78,9 @@ class ObservationNoise:
     Where each entry has a sigma of its own, the l2 norm of an attack is that of its perturbations divided by sigma, entry by
     entry, so that in this norm the noise has standard deviation 1.
 
-    The noise is drawn in single precision, the precision of the observations that come out.
+    What comes out is rounded: pixels to whole numbers, other numbers to multiples of a power of two near sigma / 1024. A fixed
+    function of the noisy observation, so a certificate stays valid, and the last digits of floating-point sums, which would
+    tell the observation apart from its noise, are gone.
 
     :param space: Space of the clean observations (of a single environment)
     :param sigma: Standard deviation, in the units of the observation (pixel values 0 to 255 for images)
@@ -131,14 +135,15 @@ class ObservationNoise:
     def _noised(
         self, observation: Any, noisy_space: spaces.Space, rng: np.random.Generator, key: str | None = None
     ) -> np.ndarray:
-        noisy = rng.standard_normal(np.shape(observation), dtype=np.float32)
-        noisy *= self._scales.get(key, np.float32(self.sigma))
-        noisy += observation
+        scale = self._scales.get(key, self.sigma)
         if noisy_space.dtype == np.uint8:
+            noisy = rng.standard_normal(np.shape(observation), dtype=np.float32)
+            noisy *= scale
+            noisy += observation
             np.rint(noisy, out=noisy)
             np.clip(noisy, 0, 255, out=noisy)
             return noisy.astype(np.uint8)
-        return noisy
+        return _on_grid(observation, scale, rng).astype(np.float32)
 
     def _set_sensor_sigma(self, space: spaces.Space, given: Any) -> None:
         if isinstance(space, spaces.Dict) != isinstance(given, Mapping):
@@ -197,6 +202,21 @@ class ObservationNoise:
             f"NoisyObservationWrapper: {name} holds integers that are not pixels ({box}): only float and uint8 from 0 to 255 "
             "can carry Gaussian noise, convert it to a float Box first."
         )
+
+
+def _on_grid(observation: Any, scale: float | np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """
+    The observation with noise, rounded to whole multiples of a power of two near sigma / 1024.
+
+    Floating-point numbers are denser near 0. Without the rounding, the last digits of a sum tell whether it is noise alone, or
+    a value to which noise was added, and a network can be made that reads them: it would see past the noise.
+    """
+    noisy = np.asarray(observation, dtype=np.float64)
+    noise = rng.standard_normal(noisy.shape)
+    if not np.any(scale):
+        return noisy
+    steps = np.exp2(np.floor(np.log2(np.where(scale > 0, scale, 1.0)))) * _STEPS_PER_SIGMA
+    return np.where(scale > 0, np.rint((noisy + noise * scale) / steps) * steps, noisy)
 
 
 def _checked_sigma(sigma: Any) -> float:
