@@ -50,11 +50,13 @@ def write_study(file: Path, config: Any) -> Path:
 
 
 def start(study: Path, folder: Path, *options: str) -> subprocess.Popen:
-    """Start a sweep, with its output beside its folder."""
+    """Start a sweep in a process group of its own, with its output beside its folder."""
     command = [sys.executable, str(SCRIPTS / "sweep.py"), str(study), "-o", str(folder), "--cores", "2", *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with Path(f"{folder}.txt").open("w") as output:
-        return subprocess.Popen(command, cwd=folder.parent, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command, cwd=folder.parent, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
 
 
 def output_of(folder: Path) -> str:

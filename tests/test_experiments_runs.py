@@ -1,14 +1,17 @@
 """Real studies: killed and continued, changed, with a step that fails, and on Slurm."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from experiments import CELL, TINY, WORKFLOW, changed, killed_at, output_of, run, start, working_in, write_study
+from experiments import CELL, TINY, WORKFLOW, changed, killed_at, output_of, run, start, until, working_in, write_study
 
 pytest.importorskip("snakemake")
 pytestmark = pytest.mark.slow
@@ -129,20 +132,22 @@ def test_what_was_begun_with_another_model_is_not_continued(tmp_path, through):
     assert (folder / "results.csv").read_bytes() == (through / "results.csv").read_bytes()
 
 
-def test_two_at_once_in_one_folder_are_refused(tmp_path, through):
+def test_two_at_once_in_one_folder_are_refused_and_ctrl_c_ends_with_one_line(tmp_path, through):
     folder = tmp_path / "sweep"
     first = start(through.parent / "study.yml", folder)
+    said = Path(f"{folder}.txt").rename(tmp_path / "first.txt")
     try:
-        while not (folder / ".study.lock").exists():
-            assert first.poll() is None
-        second = start(through.parent / "study.yml", folder)
-        assert second.wait(120) == 2
+        until(lambda: list(folder.glob("cells/*/train.part/ars/*/*.monitor.csv")), first)
+        assert start(through.parent / "study.yml", folder).wait(300) == 2
         assert "another process works on it" in output_of(folder)
+        os.killpg(first.pid, signal.SIGINT)
+        assert first.wait(300) == 130
+        assert said.read_text().endswith("\nsweep: interrupted: the same command goes on from here\n")
+        assert "failed" not in said.read_text() and "Traceback" not in said.read_text()
     finally:
         first.kill()
         first.wait()
-        while working_in(folder):
-            pass
+    until(lambda: not working_in(folder))
 
 
 def slurm_answers():
