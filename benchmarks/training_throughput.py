@@ -1,11 +1,13 @@
 """
 Environment steps per second of training: CAMPDQN against SB3's DQN at equal settings.
 
-CAMPDQN trains two networks where DQN trains one ("alternating" and "shared": each learns from its own steps, or both from
-all), or one network that imitates a frozen one ("frozen", the paper's Atari mode). All take turns, each on a model that has
-been warmed up, and ratios are taken turn by turn, so that a noisy machine disturbs all alike. After that, a run apart with a
-clock around the parts of the training tells where the time goes: sampling of batches; update (forward, backward, optimizer);
-acting; env; bookkeeping (buffer, callbacks, logs). Prints one line of JSON at the end.
+CAMPDQN trains two networks where DQN trains one ("alternating", "shared" and "clean", see its argument `reference`), or one
+network that imitates a frozen one ("frozen", the paper's Atari mode), each with the compiled update (the compilation is not
+counted) and without ("eager"). All take turns, each on a model that has been warmed up, and ratios are taken turn by turn,
+so that a noisy machine disturbs all alike. After that, a run apart with a clock around the parts of the training tells where
+the time goes: sampling of batches; update (forward, backward, optimizer); acting; env; bookkeeping (buffer, callbacks,
+logs). If SBX is installed (`pip install sbx-rl`, not a dependency), its DQN in JAX takes part, with one-step returns, the
+only ones it has. Prints one line of JSON at the end.
 
     python benchmarks/training_throughput.py --settings paper-cartpole --threads 1 2
 
@@ -21,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from typing import Any
 from unittest.mock import patch
 
@@ -69,7 +72,7 @@ PAPER_ATARI: dict[str, Any] = dict(
 )
 # The task, its settings, the steps of the warm-up and of one measurement, and the kinds of CAMPDQN
 SETTINGS: dict[str, tuple[str, dict[str, Any], int, int, tuple[str, ...]]] = {
-    "cartpole": ("camp/CartPole1-v0", CARTPOLE, 1280, 512, ("alternating", "shared")),
+    "cartpole": ("camp/CartPole1-v0", CARTPOLE, 1280, 512, ("alternating", "shared", "clean")),
     "paper-cartpole": ("camp/CartPole1-v0", PAPER_CARTPOLE, 1280, 256, ("alternating", "shared")),
     "paper-atari": ("camp/Pong1r-v0", PAPER_ATARI, 240, 64, ("alternating", "frozen")),
 }
@@ -145,8 +148,13 @@ def make_models(env_id: str, settings: dict[str, Any], warm_up: int, kinds: tupl
 
     models: dict[str, DQN] = {"DQN": DQN(env=env(), seed=0, device=device, **settings)}
     for kind in kinds:
-        own = {"reference": models["DQN"]} if kind == "frozen" else {"reference": kind}
-        models[f"CAMPDQN {kind}"] = CAMPDQN(env=env(), seed=0, device=device, **settings, **own)
+        own = {"reference": models["DQN"] if kind == "frozen" else kind}
+        for name, compile in ((kind, True), (f"{kind} eager", False)):
+            models[f"CAMPDQN {name}"] = CAMPDQN(env=env(), seed=0, device=device, compile=compile, **settings, **own)
+    if find_spec("sbx") and settings["policy"] == "MlpPolicy":
+        from sbx import DQN as SBXDQN
+
+        models["SBX DQN"] = SBXDQN(env=env(), seed=0, **{k: v for k, v in settings.items() if k != "n_steps"})
     for model in models.values():
         model.learn(warm_up)
     return models
@@ -180,12 +188,13 @@ def measure(models: dict[str, DQN], n_steps: int, n_turns: int, threads: list[in
         row: dict[str, Any] = {"steps_per_second": round(1 / statistics.median(times), 1)}
         for other, others in against.items():
             row[f"time_against_{other}"] = spread([own / base for own, base in zip(times, others, strict=True)])
-        row["shares"] = {part: round(share, 3) for part, share in shares(models[name], 2 * n_steps).items()}
+        if isinstance(models[name], DQN):
+            row["shares"] = {part: round(share, 3) for part, share in shares(models[name], 2 * n_steps).items()}
         result.setdefault(f"{number}_threads", {})[name] = row
         median, low, high = row["time_against_DQN"]
         print(
-            f"{number} threads {name:15}{row['steps_per_second']:8.0f} steps/s, {median:.2f} ({low:.2f} to {high:.2f}) "
-            "times DQN's time; " + ", ".join(f"{part} {share:.0%}" for part, share in row["shares"].items()),
+            f"{number} threads {name:27}{row['steps_per_second']:8.0f} steps/s, {median:.2f} ({low:.2f} to {high:.2f}) "
+            "times DQN's time; " + ", ".join(f"{part} {share:.0%}" for part, share in row.get("shares", {}).items()),
             flush=True,
         )
         if number != threads[0]:

@@ -300,6 +300,7 @@ def test_it_learns_cartpole():
         (dict(camp_lambda=None), "camp_lambda"),
         (dict(reference=42), "reference"),
         (dict(imitation="firm"), "imitation"),
+        (dict(compile="yes"), "compile must be one of auto, True, False, not 'yes'"),
         (dict(replay_buffer_class=HerReplayBuffer), "HerReplayBuffer"),
         (dict(reference="/nowhere/model.zip"), "/nowhere/model.zip"),
         (

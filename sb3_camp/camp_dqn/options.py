@@ -1,8 +1,8 @@
 """What the numbers and words among the arguments of CAMPDQN may be."""
 
-from collections.abc import Sequence
 from typing import Any
 
+from gymnasium import spaces
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 
@@ -25,20 +25,21 @@ def lambda_schedule(camp_lambda: Any) -> Schedule:
     return FloatSchedule(camp_lambda)
 
 
-def check_eta(camp_eta: Any) -> None:
+def check_options(action_space: Any, camp_eta: Any, imitation: Any, compile: Any) -> None:
     """
-    :raises InputError: if it is neither "adaptive" nor a finite number >= 0
+    :param action_space: Space of the actions
+    :param camp_eta: "adaptive" or a finite number >= 0
+    :param imitation: "soft" or "hard"
+    :param compile: "auto", True or False
+    :raises InputError: if one of them is something else, or if there is only one action
     """
+    if isinstance(action_space, spaces.Discrete) and action_space.n < 2:
+        raise InputError("CAMPDQN needs at least two actions: the Q-gap is the best minus the second-best.")
     if camp_eta != "adaptive" and not _is_finite_and_not_negative(camp_eta):
         raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {camp_eta!r}.")
-
-
-def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """
-    :raises InputError: if the value of the argument is not one of the choices
-    """
-    if value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}.")
+    for name, value, choices in (("imitation", imitation, ("soft", "hard")), ("compile", compile, ("auto", True, False))):
+        if value not in choices:
+            raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}.")
 
 
 def _is_finite_and_not_negative(value: Any) -> bool:

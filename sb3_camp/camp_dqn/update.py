@@ -28,8 +28,8 @@ class Update:
 
     policy: DQNPolicy
     reference: Reference
-    camp_lambda: float
-    camp_eta: float | Literal["adaptive"]
+    camp_lambda: float | th.Tensor
+    camp_eta: float | th.Tensor | Literal["adaptive"]
     imitation: Imitation
     gamma: float
     max_grad_norm: float
@@ -66,7 +66,10 @@ class Update:
         """
         scores = self.reference.scores(batch)
         q_values = self.policy.q_net(batch.observations)
-        eta = adaptive_eta(q_values) if self.camp_eta == "adaptive" else q_values.new_tensor(self.camp_eta)
+        if isinstance(self.camp_eta, str):
+            eta = adaptive_eta(q_values)
+        else:
+            eta = th.as_tensor(self.camp_eta, dtype=q_values.dtype, device=q_values.device)
         imitation = imitation_loss(q_values, scores, self.imitation)
         robustness = robustness_loss(q_values, scores, eta)
         gaps = q_gap(q_values.detach())
