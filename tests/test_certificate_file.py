@@ -16,7 +16,9 @@ from sb3_camp.certification.build import build_certificate
 from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.pooling import read_logs
+from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
+from sb3_camp.plot import main
 
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "certificate_format.md"
 Q_GAP = {
@@ -162,3 +164,31 @@ def test_targets_that_are_nearly_alike_stay_apart(tmp_path):
     for name, radius in certificate.targets.items():
         wanted = certified_radius(logs[0].returns, 0.4, float(name))
         assert radius == (None if np.isnan(wanted) else wanted)
+
+
+FIRST_VERSION = Path(__file__).parent / "data" / "first_version"
+
+
+def test_an_evaluation_of_the_first_version_is_certified_as_then(tmp_path):
+    old = read_certificate(FIRST_VERSION / "certificate.json")
+    options = ["--alpha", "0.01", "--targets", "20", "--radii", *map(str, old.radii)]
+    assert certify([str(FIRST_VERSION / "evaluations.npz"), *options, "-o", str(tmp_path)]) == 0
+    new = read_certificate(tmp_path / "certificate.json")
+    np.testing.assert_allclose(new.certified_return, old.certified_return, rtol=1e-9)
+    assert new.targets["20"] == pytest.approx(old.targets["20"], rel=1e-6)
+    assert old.ceiling is not None and new.ceiling is not None and new.ceiling.ratio == pytest.approx(old.ceiling.ratio)
+    same = (
+        "env_id",
+        "env_kwargs",
+        "env_wrappers",
+        "algo",
+        "model",
+        "model_sha256",
+        "timesteps",
+        "deterministic",
+        "clean_keys",
+    )
+    same += ("sigma", "sigma_assumed", "method", "alpha", "min_return", "support", "n_episodes", "mean_return")
+    assert [getattr(new, name) for name in same] == [getattr(old, name) for name in same]
+    assert old.sources[0].sha256 == new.sources[0].sha256
+    assert main(["certificate", str(FIRST_VERSION / "certificate.json"), str(tmp_path), "-o", str(tmp_path / "a.svg")]) == 0

@@ -32,6 +32,23 @@ def test_pong_can_be_lost_although_no_episode_was(tmp_path):
     assert certificate["certified_return"] == pytest.approx(expected.tolist())
 
 
+def test_images_have_their_radii_in_255ths_too(tmp_path, capsys):
+    path = evaluated(tmp_path, np.ones(100), "camp/Pong1r-v0", {})
+    assert certify(path, "--radii", 0, 6.375, 12.75, "-o", tmp_path / "out") == 0
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert (certificate["pixels"], certificate["radii_over_255"]) == (True, [0, 0.025, 0.05])
+    out = capsys.readouterr().out
+    assert "Noise sigma 12.75 of 255 (0.05); method" in out
+    assert re.findall(r"^ +(12.75) +(0.05) +(1.000) +\S+$", out, re.M)
+    write_evaluation(path, np.ones(100))
+    assert certify(path, "-o", tmp_path / "out") == 0
+    certificate = json.loads((tmp_path / "out" / "certificate.json").read_text())
+    assert (certificate["pixels"], certificate["radii_over_255"]) == (None, None)
+    assert "255" not in capsys.readouterr().out
+    write_evaluation(path, np.ones(100), pixels=True)  # of any other environment, where evaluate has noted it
+    assert certify(path, "-o", tmp_path / "out") == 0 and "radius/255" in capsys.readouterr().out
+
+
 def test_a_lowest_return_above_that_of_the_task_is_refused(tmp_path, capsys):
     path = evaluated(tmp_path, np.ones(100), "camp/Pong1r-v0", {"sigma": 12.75})
     assert "camp/Pong1r-v0 can return -1" in error_line(capsys, path, "--min-return", 0)

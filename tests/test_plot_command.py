@@ -112,6 +112,17 @@ def test_the_ending_of_the_file_chooses_the_kind_of_picture(tmp_path, runs, endi
         assert b"/Type3" not in content
 
 
+def test_the_picture_follows_no_link_and_says_where_it_cannot_be_written(tmp_path, runs, capsys):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("curves.png", ".curves.partial.png"):
+        (tmp_path / name).symlink_to(victim)
+    assert plot(*runs, "-o", tmp_path / "curves.png") == 0
+    assert victim.read_text() == "precious" and (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    line = error_line(capsys, *runs, "-o", victim / "curves.png")
+    assert f"cannot write {victim / 'curves.png'}: " in line and "choose another folder with -o" in line
+
+
 def test_pixels_and_panels_reach_the_table_and_the_picture(tmp_path, runs, capsys):
     assert plot(*runs, "-o", tmp_path / "plain.svg") == 0
     plain = table_of(capsys.readouterr().out)
