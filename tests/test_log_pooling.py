@@ -1,10 +1,12 @@
 """Only independent episodes of one fixed policy in one environment are pooled, and none that a training played."""
 
+import json
+
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
 from test_episode_logs import play_monitored, refused, write_evaluation, write_monitor
-from test_run_folder import make_run, noise
+from test_run_folder import NOISE, make_run, noise
 
 from sb3_camp.certification import pooling
 from sb3_camp.certification.episode_logs import read_log
@@ -96,6 +98,14 @@ def test_refuses_to_pool_evaluations_that_differ(tmp_path, changes, reason):
     second = write_evaluation(tmp_path / "b.npz", [2.0, 2.0, 3.0], **changes)
     message = refused(first, second)
     assert message.startswith(f"{second}: {reason}")
+
+
+def test_evaluations_that_name_the_noise_by_another_module_are_pooled(tmp_path):
+    for name, entry in (("a", NOISE), ("b", "sb3_camp.wrappers.noisy_observation.NoisyObservationWrapper")):
+        wrappers = json.dumps({"env_wrapper": [{entry: {"sigma": 0.4}}, "any.Other"]})
+        write_evaluation(tmp_path / f"{name}.npz", [1.0, 2.0], seed=ord(name), env_wrappers=wrappers)
+    logs = read_logs([tmp_path / "a.npz", tmp_path / "b.npz"])
+    assert logs[0].env_wrappers == logs[1].env_wrappers == {"env_wrapper": [noise(0.4), "any.Other"]}
 
 
 EPISODES = np.random.default_rng(0).integers(10, 30, 40).astype(float)

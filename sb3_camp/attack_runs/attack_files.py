@@ -16,6 +16,7 @@ from sb3_camp.certification.certificate import is_number
 from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.errors import InputError
 from sb3_camp.files import json_writer, read_bytes, read_json, sha256, write_files
+from sb3_camp.runs.scenario import with_public_names
 
 if TYPE_CHECKING:
     from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
@@ -124,6 +125,7 @@ def _settings(path: Path, content: Mapping[str, Any]) -> AttackSettings:
     # A setting that is missing is one that there was not when the file was written
     required = [one.name for one in fields(AttackSettings) if one.default is one.default_factory is MISSING]
     known = {one.name: content[one.name] for one in fields(AttackSettings) if one.name in content}
+    known["env_wrappers"] = with_public_names(known["env_wrappers"], str(path))
     return AttackSettings(**{**dict.fromkeys(required), **known})
 
 

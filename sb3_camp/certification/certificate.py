@@ -11,6 +11,7 @@ import numpy as np
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_json
+from sb3_camp.runs.scenario import with_public_names
 
 CERTIFICATE_FORMAT = "sb3_camp-certificate-1"
 
@@ -157,6 +158,8 @@ def read_certificate(path: str | Path) -> Certificate:
             raise InputError(f"{path}: {entry.name} must be {kind.text}{null}, not {_short(value)}")
         values[entry.name] = value
     _check_curve(path, values)
+    if values.get("env_wrappers") is not None:
+        values["env_wrappers"] = with_public_names(values["env_wrappers"], str(path))
     if values.get("ceiling") is not None:
         values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
     values["quantities"] = [Quantity(one["kind"], one["at"], one["certified"]) for one in values.get("quantities", [])]

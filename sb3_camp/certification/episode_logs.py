@@ -24,7 +24,7 @@ import numpy as np
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows
-from sb3_camp.runs.scenario import Scenario, noise_layer
+from sb3_camp.runs.scenario import Scenario, noise_layer, with_public_names
 
 EVALUATION_FORMAT = "sb3_camp-evaluation-1"
 PARTIAL_EVALUATION_FORMAT = "sb3_camp-evaluation-partial-1"
@@ -311,6 +311,8 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
     for key, value in (("env_kwargs", env_kwargs), ("env_wrappers", env_wrappers)):
         if not isinstance(value, dict | None):
             raise InputError(f"{path}: {key} must be a JSON object, not {reprlib.repr(value)}")
+    if env_wrappers is not None:
+        env_wrappers = with_public_names(env_wrappers, str(path))
     if clean_keys is None and env_wrappers is not None:  # of a version that wrote no clean_keys
         layers = Scenario(texts["env_id"], wrappers=env_wrappers).layers(str(path))
         clean_keys = sorted({key for layer in layers if layer.shows is Shows.NOISY for key in layer.clean_keys})

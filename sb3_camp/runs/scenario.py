@@ -62,6 +62,24 @@ def wrapper_entries(settings: Mapping[str, Any], where: str = "") -> list[tuple[
     return wrappers
 
 
+def with_public_names(wrappers: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """
+    :param wrappers: wrappers as in the zoo's hyperparameters
+    :param where: their file, in front of the message
+    :return: the same, with the noise of this package under its public name, whichever module a file names it by: the first
+        version named another one, and the same wrappers must be found to be the same
+    :raises InputError: if an entry is neither a name nor one name with arguments
+    """
+    if not any(is_smoothing_noise(name) for name, _ in wrapper_entries(wrappers, where)):
+        return dict(wrappers)
+    renamed = {}
+    for key in ("env_wrapper", "vec_env_wrapper"):
+        if wrappers.get(key) is not None:
+            entries = zip(_as_list(wrappers[key]), wrapper_entries({key: wrappers[key]}, where), strict=True)
+            renamed[key] = [{_NOISE: kwargs} if is_smoothing_noise(name) else entry for entry, (name, kwargs) in entries]
+    return {**wrappers, **renamed}
+
+
 def noise_layer(name: str, kwargs: Any, what: str, where: str = "") -> Layer:
     """
     :param name: name of the layer
