@@ -6,31 +6,30 @@ beside the model file), and checks them against the certificate of the same poli
 """
 
 import argparse
-import contextlib
 import math
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from rl_zoo3.utils import ALGOS
-from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnv
 from tqdm import tqdm
 
 import sb3_camp.zoo
 from sb3_camp.action_scores import action_scores
+from sb3_camp.attack_runs.adversary_training import train_and_save
 from sb3_camp.attack_runs.arguments import attack_budgets, attack_parser, check_numbers
 from sb3_camp.attack_runs.attack_files import read_attack, write_attack
+from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native
 from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, attack_result
-from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_environment, attacked_frames
-from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes, play_attacked_episodes
+from sb3_camp.attack_runs.attacked_env import attacked_frames
+from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated_returns, incomparable
 from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_attack, write_partial_attack
-from sb3_camp.attack_runs.observation_path import ObservationPathCheck
+from sb3_camp.attacks.registry import LEARNED
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status
@@ -47,6 +46,8 @@ from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS
 from sb3_camp.wrappers.adversarial_observation import check_steps
 
+# Envs that play at once, one by one and as one array
+_N_ENVS, _N_NATIVE_ENVS = 64, 1024
 # What must be the same for one attack to take the place of another in the default folder
 _IDENTITY = (
     *(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys")),
@@ -66,16 +67,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Attack:
-    model: BaseAlgorithm
-    environment: EvaluationEnv
-    frames: AttackedFrames
+    player: AttackPlayer
     settings: AttackSettings
     budgets: list[float]
     chunks: list[Chunk]
+    adversary: Path | None = None
 
     @property
     def attack_settings(self) -> dict[str, Any]:
-        """Arguments of the attack, but for those whose default depends on the budget."""
+        """Arguments of the attack, except those whose default depends on the budget."""
+        if self.settings.attack == LEARNED:
+            return {"agent": self.adversary, "view": self.player.view()}
         names = ("objective", "step_size", "multiplier", "q_threshold")
         values = {name: getattr(self.settings, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
@@ -85,20 +87,11 @@ class _Attack:
         """What is played one by one, and kept if interrupted: all chunks at the first budget, at the second ..."""
         return [chunk for _ in self.budgets for chunk in self.chunks]
 
-    @contextlib.contextmanager
-    def opened(self, budget: float) -> Iterator[VecEnv]:
-        """A context with the envs under attack, closed at its end."""
-        attacked = attacked_environment(
-            self.environment,
-            self.model,
-            self.frames,
-            sigma=self.settings.sigma,
-            budget=budget,
-            attack=self.settings.attack,
-            settings=self.attack_settings,
+    def by(self, adversary: Path) -> "_Attack":
+        """The same with this trained adversary."""
+        return replace(
+            self, adversary=adversary, settings=replace(self.settings, adversary_sha256=sha256(read_bytes(adversary)))
         )
-        with attacked.opened(self.settings.n_envs) as env:
-            yield ObservationPathCheck(env, self.model, exact=self.settings.sigma == 0)
 
 
 def _attack(args: argparse.Namespace) -> None:
@@ -107,9 +100,11 @@ def _attack(args: argparse.Namespace) -> None:
     environment, noise = _noisy_or_not(agent, args.sigma, args.noise_on)
     content = read_bytes(agent.model_path)
     model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device, environment.spaces, content)
-    action_scores(model.policy)
+    if args.attack != LEARNED:
+        action_scores(model.policy)
     frames = attacked_frames(environment, model, agent.model_path, args.key)
-    n_envs = min(args.n_envs, args.n_episodes)
+    native = plays_native(environment, frames, noise.sigma, args.vec_env)
+    n_envs = min(args.n_envs or (_N_NATIVE_ENVS if native else _N_ENVS), args.n_episodes)
     settings = AttackSettings(
         env_id=environment.env_id,
         env_kwargs=environment.env_kwargs,
@@ -124,7 +119,7 @@ def _attack(args: argparse.Namespace) -> None:
         attack=args.attack,
         objective=args.objective,
         step_size=args.step_size,
-        multiplier=2.0 if args.multiplier is None and args.attack != "fgsm" else args.multiplier,
+        multiplier=2.0 if args.multiplier is None and args.attack not in ("fgsm", LEARNED) else args.multiplier,
         q_threshold=args.q_threshold,
         key=frames.key,
         seed=args.seed,
@@ -132,16 +127,12 @@ def _attack(args: argparse.Namespace) -> None:
         n_envs=n_envs,
         device=str(model.device),
         versions=versions(),
+        native_vec_env=native,
     )
-    attack = _Attack(
-        model,
-        environment,
-        frames,
-        settings,
-        attack_budgets(args, frames.space),
-        plan_chunks(args.n_episodes, n_envs, args.seed),
-    )
-    for budget in attack.budgets:
+    player = AttackPlayer(model, environment, frames, noise.sigma, native, n_envs, settings.deterministic)
+    budgets = attack_budgets(args, frames.space)
+    attack = _Attack(player, settings, budgets, plan_chunks(args.n_episodes, n_envs, args.seed))
+    for budget in attack.budgets if args.attack != LEARNED else ():
         check_steps(args.attack, budget, attack.attack_settings, frames.space)
     folder = args.output or agent.model_path.parent / "attacks" / f"{args.attack}_sigma{exact(noise.sigma)}"
     file = folder / "attack.json"
@@ -151,8 +142,21 @@ def _attack(args: argparse.Namespace) -> None:
     print(f"Attacking {agent.model_path} with {args.attack}, sigma {exact(noise.sigma)}, {actions} actions")
     hide_progress = not (args.progress or sys.stderr.isatty())
     with only_writer(folder):
+        if args.attack == LEARNED:
+            attack = attack.by(args.adversary or _trained(attack, args, folder / "adversary.zip", hide_progress))
         _play_and_write(attack, file, args.resume, hide_progress)
     _compare(file, [agent.model_path.parent / "certification", folder])
+
+
+def _trained(attack: _Attack, args: argparse.Namespace, file: Path, hide_progress: bool) -> Path:
+    """The adversary of this folder, trained now unless an interrupted attack is resumed that has one."""
+    if not (args.resume and file.exists()):
+        if attack.budgets[-1] == 0:
+            raise InputError("--attack learned needs a --budget above 0 to train an adversary for")
+        if file.exists():
+            print(f"Replacing the adversary in {file}: to use it, give --adversary {shlex.quote(str(file))}")
+        train_and_save(attack.player, attack.budgets[-1], args.adversary_timesteps, args.seed, file, hide_progress)
+    return file
 
 
 def _noisy_or_not(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
@@ -226,11 +230,9 @@ def _play(
             if not left:
                 continue
             bar.set_description(f"budget {exact(budget)}")
-            with attack.opened(budget) as env:
+            with attack.player.opened(attack.settings.attack, attack.attack_settings, budget) as play:
                 for chunk in left:
-                    new = play_attacked_episodes(
-                        attack.model, env, chunk, deterministic=attack.settings.deterministic, on_episode=bar.update
-                    )
+                    new = play(chunk, bar.update)
                     played = played.followed_by(new)
                     n_steps += int(new.episodes.lengths.sum())
                     n_played += 1

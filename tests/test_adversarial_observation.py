@@ -25,7 +25,7 @@ from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
 from sb3_camp import NoisyObservationWrapper
 from sb3_camp.wrappers import AdversarialObservationWrapper
-from sb3_camp.wrappers.episode_budget import EpisodeBudget
+from sb3_camp.wrappers.episode_budget import EpisodeBudgets
 
 ATTACKS = ["pgd", "apgd", "fgsm", "random"]
 VECTOR = vector_space(4)
@@ -69,19 +69,21 @@ def test_the_budget_is_spent_over_the_episode_and_refilled_by_the_reset_after_it
 @given(st.floats(1e-9, 1e9), st.lists(st.floats(0, 1), max_size=30))
 def test_no_rounding_lets_an_adversary_spend_more_than_its_budget(total, shares):
     """The squares of the float64 norms in rational numbers, without any rounding."""
-    budget = EpisodeBudget(total)
+    budgets = EpisodeBudgets(total, 2)
     squares = Fraction(0)
     for share in shares:
-        norm = share * budget.left
-        budget.spend(norm)
+        norm = share * budgets.left[0]
+        budgets.spend(np.array([norm, 0.0]))
         squares += Fraction(norm) ** 2
-        assert squares + Fraction(budget.left) ** 2 <= Fraction(total) ** 2
-    assert float(squares) + budget.left**2 == pytest.approx(total**2, rel=1e-12)
-    assert budget.spent == pytest.approx(math.sqrt(squares), rel=1e-9, abs=1e-100 * total) and budget.spent <= total
+        assert squares + Fraction(budgets.left[0]) ** 2 <= Fraction(total) ** 2
+    left, spent = budgets.left[0], budgets.spent[0]
+    assert float(squares) + left**2 == pytest.approx(total**2, rel=1e-12)
+    assert spent == pytest.approx(math.sqrt(squares), rel=1e-9, abs=1e-100 * total) and spent <= total
+    assert (budgets.left[1], budgets.spent[1]) == (total, 0)
     with pytest.raises(RuntimeError, match="was left"):
-        budget.spend(math.nextafter(budget.left, math.inf))
-    budget.refill()
-    assert (budget.left, budget.spent) == (total, 0)
+        budgets.spend(np.array([math.nextafter(left, math.inf)]), np.array([0]))
+    budgets.refill(np.array([0]))
+    assert (budgets.left[0], budgets.spent[0]) == (total, 0)
 
 
 def test_attacks_are_paid_for_to_the_last_bit(policies):

@@ -39,6 +39,8 @@ class AttackSettings:
     :param n_envs: Envs that play at once
     :param device: PyTorch device
     :param versions: Versions of the packages that play
+    :param native_vec_env: Whether they step as one array, in a native vector environment
+    :param adversary_sha256: SHA-256 of the checkpoint of a learned adversary, None for other attacks
     """
 
     env_id: str
@@ -62,6 +64,8 @@ class AttackSettings:
     n_envs: int
     device: str
     versions: dict[str, str] = field(default_factory=dict)
+    native_vec_env: bool = False
+    adversary_sha256: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """

@@ -1,16 +1,19 @@
 """Episodes under attack: what each returned, and what the adversary spent in it."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import Chunk
 from sb3_camp.evaluation.episodes import Episodes, by_turns, play_episodes
+from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.wrappers.adversarial_observation import AttackedEpisode
+from sb3_camp.wrappers.vector_adversary import VectorAdversary
 
 
 class AttackedEpisodes(NamedTuple):
@@ -84,6 +87,57 @@ def play_attacked_episodes(
     )
     if not np.all(np.isfinite(episodes.returns)):
         raise InputError("the environment gives rewards whose sum is not a finite number, so there is no mean return")
+    turns = by_turns(attacks)
+    return AttackedEpisodes(
+        episodes,
+        np.array([attack.budget_spent for attack in turns], dtype=np.float64),
+        np.array([attack.flips for attack in turns], dtype=np.int64),
+    )
+
+
+def play_attacked_vector_episodes(
+    model: BaseAlgorithm,
+    envs: VectorEnv,
+    adversary: VectorAdversary,
+    chunk: Chunk,
+    step_limit: int,
+    *,
+    deterministic: bool,
+    on_episode: Callable[[], object],
+) -> AttackedEpisodes:
+    """
+    What :func:`play_attacked_episodes` does, in a vector environment of Gymnasium.
+
+    :param model: The policy
+    :param envs: The vector environment
+    :param adversary: The adversary in it
+    :param chunk: Number of episodes, and seed
+    :param step_limit: Number of steps that no episode exceeds
+    :param deterministic: Whether the policy is to act without random choices
+    :param on_episode: Called after each finished episode that counts
+    :return: the episodes, by turns of the envs
+    """
+    attacks: list[list[AttackedEpisode]] = [[] for _ in range(envs.num_envs)]
+
+    def take(i: int) -> None:
+        spent, flips, steps = adversary.budgets.spent[i], adversary.flips[i], adversary.steps[i]
+        attacks[i].append(AttackedEpisode(float(spent), int(flips), int(steps)))
+        on_episode()
+
+    def attack_only_what_counts(observations: Any, counted: np.ndarray) -> None:
+        adversary.wanted = counted | adversary.ended  # which begin another episode with this step
+
+    adversary.wanted[:] = True
+    episodes = play_vector_episodes(
+        model,
+        envs,
+        chunk.n_episodes,
+        seed=chunk.seed,
+        deterministic=deterministic,
+        step_limit=step_limit,
+        on_episode=take,
+        on_step=attack_only_what_counts,
+    )
     turns = by_turns(attacks)
     return AttackedEpisodes(
         episodes,

@@ -8,5 +8,6 @@ They are pure functions of tensors: what an adversary does over an episode is
 from sb3_camp.attacks.batch import Assemble, Perturbation, Scores
 from sb3_camp.attacks.gradient_attacks import apgd, fgsm, pgd
 from sb3_camp.attacks.random_direction import random
+from sb3_camp.attacks.registry import ATTACKS, Attack, register_attack
 
-__all__ = ["Assemble", "Perturbation", "Scores", "apgd", "fgsm", "pgd", "random"]
+__all__ = ["ATTACKS", "Assemble", "Attack", "Perturbation", "Scores", "apgd", "fgsm", "pgd", "random", "register_attack"]

@@ -12,14 +12,16 @@ from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
 from sb3_camp.attacks.batch import whole_steps
+from sb3_camp.attacks.registry import ATTACKS, LEARNED
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 from sb3_camp.wrappers.adversary import Adversary, AttackedFrame, AttackRequest
 from sb3_camp.wrappers.attacked_space import attacked_entry, observed_entry, received_space
 from sb3_camp.wrappers.chain import wrapper_chain
-from sb3_camp.wrappers.episode_budget import EpisodeBudget
+from sb3_camp.wrappers.episode_budget import EpisodeBudgets
 from sb3_camp.wrappers.frame_history import GivenStack, SentFrames, StackPadding
 from sb3_camp.wrappers.frame_layout import FrameLayout
+from sb3_camp.wrappers.learned import LearnedAdversary
 from sb3_camp.wrappers.observation_noise import attack_generator
 
 
@@ -77,11 +79,13 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         SB3 policy. The attacks are on a frozen copy, made now: they never touch the model, and if it is trained further they
         stay those on the policy that it was. Give a path where the wrapper is to be rebuilt from ``env.spec``.
     :param budget: l2 norm that all perturbations of an episode may have together
-    :param attack: "pgd", "apgd", "fgsm" or "random", see :mod:`sb3_camp.attacks`
+    :param attack: "pgd", "apgd", "fgsm" or "random", see :mod:`sb3_camp.attacks`, one that was added by
+        :func:`sb3_camp.attacks.register_attack`, or "learned"
     :param n_stack: Number of frames that the policy observes
     :param stack_padding: What fills the stack after a reset: copies of the first frame ("reset", as ``FrameStackObservation``
         does it) or zeros ("zero", as ``VecFrameStack`` does it, and so ``frame_stack`` of the zoo)
-    :param attack_kwargs: Keyword arguments of the attack, such as ``step_size`` or ``q_threshold``
+    :param attack_kwargs: Keyword arguments of the attack, such as ``step_size`` or ``q_threshold``; for "learned" the
+        ``agent`` and its ``view``, see :class:`sb3_camp.wrappers.learned.LearnedAdversary`
     :param device: Device that the attack is computed on, "auto" for a GPU if there is one. Worker processes of
         ``SubprocVecEnv`` cannot use a GPU.
     :param key: Entry of a Dict observation to attack, if it has several float or image Boxes
@@ -102,15 +106,19 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         key: str | None = None,
     ) -> None:
         _check_only_adversary(env)
-        self._budget = EpisodeBudget(budget)
+        self.budgets = EpisodeBudgets(budget)
         settings = dict(attack_kwargs or {})
         _check_stack(n_stack, stack_padding)
         self.key, given = attacked_entry(env.observation_space, key)
         if self.key is not None and n_stack > 1:
             raise InputError("AdversarialObservationWrapper: n_stack > 1 is not supported for Dict observations.")
-        settings.setdefault("step_size", _step_size(attack, self._budget.total, given))
-        self.adversary = Adversary(model, attack, settings, device)
-        check_steps(attack, self._budget.total, settings, given)
+        self.adversary: Adversary | LearnedAdversary
+        if attack == LEARNED:
+            self.adversary = LearnedAdversary(model, device=device, **settings)
+        else:
+            settings.setdefault("step_size", default_step_size(attack, self.budgets.total, given))
+            self.adversary = Adversary(model, attack, settings, device)
+            check_steps(attack, self.budgets.total, settings, given)
         policy = self.adversary.policy
         observed = observed_entry(policy.observation_space, env.observation_space, self.key)
         self.layout = FrameLayout.between(given, observed, n_stack)
@@ -123,7 +131,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             self,
             _disable_deepcopy=True,
             model=str(model) if isinstance(model, str | os.PathLike) else policy,
-            budget=self._budget.total,
+            budget=self.budgets.total,
             attack=attack,
             n_stack=n_stack,
             stack_padding=stack_padding,
@@ -142,13 +150,19 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         self._is_started = False
         self._flips = self._steps = 0
         self._closed: list[AttackedEpisode] = []
+        self.always = False
+        """Whether to ask for an attack also where the budget is gone: for adversaries that learn"""
+        self.reward = 0.0
+        """Reward of the last step"""
+        self.starts = False
+        """Whether the game was reset since"""
         self.n_sent = 0
         """How many observations it has sent on, perturbed or not"""
 
     @property
     def budget(self) -> float:
         """l2 norm that all perturbations of an episode may have together."""
-        return self._budget.total
+        return self.budgets.total
 
     @property
     def sent(self) -> np.ndarray:
@@ -163,10 +177,11 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             self._rng = attack_generator(seed)
         if is_new_game:
             if self._is_started:
-                self._closed.append(AttackedEpisode(self._budget.spent, self._flips, self._steps))
+                self._closed.append(AttackedEpisode(float(self.budgets.spent[0]), self._flips, self._steps))
             self._is_started = True
             self._flips = self._steps = 0
-            self._budget.refill()
+            self.starts = True
+            self.budgets.refill()
         self._history.start(self._attacked_part(observation), is_new_game)
         return self._perturbed(observation, info)
 
@@ -175,6 +190,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             raise gym.error.ResetNeeded("AdversarialObservationWrapper: call reset before step.")
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._steps += 1
+        self.reward, self.starts = float(reward), False
         self._history.follow(self._attacked_part(observation))
         observation, info = self._perturbed(observation, info, is_last=terminated or truncated)
         return observation, reward, terminated, truncated, info
@@ -192,26 +208,27 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
 
     def _perturbed(self, observation: Any, info: dict[str, Any], is_last: bool = False) -> tuple[Any, dict[str, Any]]:
         attacked = AttackedFrame(self._history.frames[-1], 0.0, False)
-        if self._budget.left > 0 and not is_last:
+        if (self.budgets.left[0] > 0 or self.always) and not is_last:
             if self._rng is None:  # made only now, so that processes that were forked before do not share it
                 self._rng = np.random.default_rng()
             attacked = self.attacker(
                 AttackRequest(
                     self._history.frames,
                     self._history.is_newest,
-                    self._budget.left,
+                    float(self.budgets.left[0]),
+                    self._steps,
                     self._rng,
                     observation if self.key is not None else None,
                 )
             )
-        self._budget.spend(attacked.norm)
+        self.budgets.spend(np.array([attacked.norm]))
         self._flips += attacked.flipped
         part = self._history.receive(attacked.frame)
         self.n_sent += 1
         info = {
             **info,
             "perturbation_norm": attacked.norm,
-            "budget_left": self._budget.left,
+            "budget_left": float(self.budgets.left[0]),
             "action_flipped": attacked.flipped,
         }
         return part if self.key is None else {**observation, self.key: part}, info
@@ -270,12 +287,19 @@ def check_steps(attack: str, budget: float, settings: Mapping[str, Any], space: 
     :param space: Space of the attacked frames
     :raises InputError: if it may take more steps for one observation than an attack is allowed
     """
-    if attack != "fgsm":
-        step_size = settings.get("step_size", _step_size(attack, budget, space))
+    if attack not in ("fgsm", LEARNED):
+        step_size = settings.get("step_size", default_step_size(attack, budget, space))
         whole_steps(th.tensor([budget], dtype=th.float64), step_size, settings.get("multiplier", 2.0))
 
 
-def _step_size(attack: str, budget: float, space: spaces.Box) -> float:
-    if attack in ("apgd", "fgsm"):
-        return 0.05 * (budget or 1.0)  # without a budget there are no steps
+def default_step_size(attack: str, budget: float, space: spaces.Box) -> float:
+    """
+    :param attack: Name of the attack
+    :param budget: l2 norm for an episode
+    :param space: Space of the attacked frames
+    :return: the paper's step size, in the units of the frames
+    """
+    known = ATTACKS.get(attack)
+    if known is not None and known.step_of_budget is not None:
+        return known.step_of_budget * (budget or 1.0)  # without a budget there are no steps
     return 0.01 * 255 if space.dtype == np.uint8 else 0.01

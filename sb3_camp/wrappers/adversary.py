@@ -14,19 +14,11 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import get_device
 
-from sb3_camp import attacks
 from sb3_camp.action_scores import action_scores
+from sb3_camp.attacks.registry import ATTACKS, LEARNED
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent, checkpoint_file, load_frozen_policy
 from sb3_camp.wrappers.frame_layout import FrameLayout
-
-ATTACKS: dict[str, Callable[..., attacks.Perturbation]] = {
-    "pgd": attacks.pgd,
-    "apgd": attacks.apgd,
-    "fgsm": attacks.fgsm,
-    "random": attacks.random,
-}
-"""The attacks by name"""
 
 # What the wrapper gives itself
 _OWN_ARGUMENTS = {"assemble", "generators"}
@@ -40,6 +32,7 @@ class AttackRequest(NamedTuple):
     :param frames: What the policy sees, the newest frame still clean, shape (n_stack, \\*frame_shape), float32 or uint8
     :param is_newest: Which of them are the newest frame or a copy of it, bool (n_stack,)
     :param budget: What is left
+    :param step: Number of steps since the episode began
     :param rng: Generator of the environment's random attacks
     :param others: The observation that the frame is an entry of, None if it is no Dict
     """
@@ -47,8 +40,44 @@ class AttackRequest(NamedTuple):
     frames: np.ndarray
     is_newest: np.ndarray
     budget: float
+    step: int
     rng: np.random.Generator
     others: dict[str, np.ndarray] | None = None
+
+
+class AttackRequests(NamedTuple):
+    """The requests of N environments, as arrays whose first dimension runs over them; see :class:`AttackRequest`."""
+
+    frames: np.ndarray
+    is_newest: np.ndarray
+    budget: np.ndarray
+    step: np.ndarray
+    rngs: Sequence[np.random.Generator]
+    others: dict[str, np.ndarray] | None = None
+
+    @classmethod
+    def of(cls, requests: Sequence[AttackRequest]) -> "AttackRequests":
+        """
+        :param requests: One or more, all of Dict observations or none
+        :return: the same as arrays
+        """
+        frames, is_newest, budget, step, rngs, others = zip(*requests, strict=True)
+        batch = None
+        if others[0] is not None:
+            batch = {name: np.stack([entry[name] for entry in others]) for name in others[0]}
+        return cls(np.stack(frames), np.stack(is_newest), np.array(budget), np.array(step), rngs, batch)
+
+
+class AttackAnswers(NamedTuple):
+    """
+    :param frames: What the newest frames become, shape (N, \\*frame_shape), float32 or uint8
+    :param norms: l2 norms of what was added, computed in float64, at most the budgets, (N,)
+    :param flipped: Whether the greedy action changes, bool (N,)
+    """
+
+    frames: np.ndarray
+    norms: np.ndarray
+    flipped: np.ndarray
 
 
 class AttackedFrame(NamedTuple):
@@ -79,16 +108,18 @@ class Adversary:
         _check_attack(attack, settings)
         self.attack = attack
         self.settings = settings
-        self.device = _usable_device(device, model)
+        self.device = usable_device(device, model)
         _use_one_thread_in_workers()
-        self.fingerprint, self.policy = _shared_policy(model, self.device)
+        self.fingerprint, self.policy = shared_policy(model, self.device)
         action_scores(self.policy)
 
-    def differences(self, other: "Adversary") -> list[str]:
+    def differences(self, other: Any) -> list[str]:
         """
         :param other: Another adversary
         :return: the names of what keeps the two from attacking in one batch
         """
+        if not isinstance(other, Adversary):
+            return ["attack"]
         names = ("fingerprint", "device", "attack", "settings")
         return ["model" if name == "fingerprint" else name for name in names if getattr(self, name) != getattr(other, name)]
 
@@ -99,36 +130,43 @@ class Adversary:
         :param key: Entry of a Dict observation that is attacked
         :return: the answers in the same order
         """
-        _usable_device(self.device, self.policy)
+        frames, norms, flipped = self.perturb_all(AttackRequests.of(requests), layout, key)
+        return [AttackedFrame(*answer) for answer in zip(frames, norms.tolist(), flipped.tolist(), strict=True)]
+
+    def perturb_all(self, requests: AttackRequests, layout: FrameLayout, key: str | None) -> AttackAnswers:
+        """
+        :param requests: Those of one environment or more
+        :param layout: How the policy's observation consists of frames, the same for all of them
+        :param key: Entry of a Dict observation that is attacked
+        :return: the answers in the same order
+        """
+        usable_device(self.device, self.policy)
         _use_one_thread_in_workers()
         # The caller may be inside of torch.no_grad or torch.inference_mode
         with th.inference_mode(False), th.enable_grad():
-            frames = th.as_tensor(np.stack([request.frames for request in requests]), device=self.device)
-            perturbation = ATTACKS[self.attack](
+            frames = th.as_tensor(requests.frames, device=self.device)
+            perturbation = ATTACKS[self.attack].function(
                 action_scores(self.policy),
                 frames[:, -1],
-                th.tensor([request.budget for request in requests], dtype=th.float64, device=self.device),
+                th.as_tensor(requests.budget, dtype=th.float64, device=self.device),
                 assemble=self._assemble(requests, frames, layout, key),
                 **self.settings,
-                **_generators(self.attack, [request.rng for request in requests]),
+                **_generators(self.attack, requests.rngs),
             )
-        received = perturbation.received.detach().cpu().numpy()
-        spent, flipped = perturbation.spent.tolist(), perturbation.flipped.tolist()
-        return [AttackedFrame(*answer) for answer in zip(received, spent, flipped, strict=True)]
+        answers = (perturbation.received, perturbation.spent, perturbation.flipped)
+        return AttackAnswers(*(values.detach().cpu().numpy() for values in answers))
 
     def _assemble(
-        self, requests: Sequence[AttackRequest], frames: th.Tensor, layout: FrameLayout, key: str | None
+        self, requests: AttackRequests, frames: th.Tensor, layout: FrameLayout, key: str | None
     ) -> Callable[[th.Tensor, th.Tensor], Any] | None:
         """What the policy observes when the newest frames are others; None if it observes just these."""
         if layout.is_identity and key is None:
             return None
-        is_newest = th.as_tensor(np.stack([request.is_newest for request in requests]), device=self.device)
+        is_newest = th.as_tensor(requests.is_newest, device=self.device)
         is_newest = is_newest.reshape(*is_newest.shape, *(1,) * len(layout.frame_shape))
         others: dict[str, th.Tensor] = {}
         if key is not None:
-            entries = [request.others or {} for request in requests]
-            batch = {name: np.stack([entry[name] for entry in entries]) for name in entries[0]}
-            others = self.policy.obs_to_tensor(batch)[0]  # type: ignore[assignment]
+            others = self.policy.obs_to_tensor(requests.others)[0]  # type: ignore[arg-type, assignment]
 
         def assemble(newest: th.Tensor, rows: th.Tensor) -> Any:
             if layout.n_stack == 1:
@@ -143,8 +181,10 @@ class Adversary:
 
 def _check_attack(attack: str, settings: dict[str, Any]) -> None:
     if attack not in ATTACKS:
-        raise InputError(f"AdversarialObservationWrapper: attack must be one of {', '.join(ATTACKS)}, not {attack!r}.")
-    parameters = inspect.signature(ATTACKS[attack]).parameters.values()
+        raise InputError(
+            f"AdversarialObservationWrapper: attack must be one of {', '.join([*ATTACKS, LEARNED])}, not {attack!r}."
+        )
+    parameters = inspect.signature(ATTACKS[attack].function).parameters.values()
     known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     known = [name for name in known if name not in _OWN_ARGUMENTS]
     unknown = [name for name in settings if name not in known]
@@ -154,16 +194,22 @@ def _check_attack(attack: str, settings: dict[str, Any]) -> None:
         )
     no_rows = th.zeros(0, 1), th.zeros(0)
     try:  # values are checked even where there is nothing to attack
-        ATTACKS[attack](lambda observations: observations, *no_rows, **settings, **_generators(attack, []))
+        ATTACKS[attack].function(lambda observations: observations, *no_rows, **settings, **_generators(attack, []))
     except (TypeError, InputError) as error:
         raise InputError(f"AdversarialObservationWrapper: attack_kwargs: {error}") from error
 
 
-def _generators(attack: str, generators: list[np.random.Generator]) -> dict[str, Any]:
-    return {"generators": generators} if attack == "random" else {}
+def _generators(attack: str, generators: Sequence[np.random.Generator]) -> dict[str, Any]:
+    return {"generators": generators} if ATTACKS[attack].draws else {}
 
 
-def _usable_device(device: th.device | str, model: TrainedAgent) -> th.device:
+def usable_device(device: th.device | str, model: TrainedAgent) -> th.device:
+    """
+    :param device: Device, "auto" for a GPU if there is one
+    :param model: What is to be used on it
+    :return: the device
+    :raises InputError: if it cannot be used here
+    """
     try:
         device = get_device(device) if device == "auto" else th.device(device)
     except (RuntimeError, TypeError) as error:
@@ -190,7 +236,13 @@ def _is_worker() -> bool:
     return multiprocessing.current_process().daemon
 
 
-def _shared_policy(model: TrainedAgent, device: th.device) -> tuple[str, BasePolicy]:
+def shared_policy(model: TrainedAgent, device: th.device) -> tuple[str, BasePolicy]:
+    """
+    :param model: The agent: path of a checkpoint, SB3 model or policy
+    :param device: Device of the copy
+    :return: what tells its policy from others, and a frozen copy, which all adversaries of it in this process share
+    :raises InputError: if it cannot be read
+    """
     if isinstance(model, BaseAlgorithm | BasePolicy):
         fingerprint = _fingerprint(model.policy if isinstance(model, BaseAlgorithm) else model)
     else:

@@ -33,6 +33,8 @@ class BatchedAttackVecEnv(DummyVecEnv):
     def __init__(self, env_fns: list[Callable[[], gym.Env]]) -> None:
         super().__init__(env_fns)
         self._hub: greenlet | None = None
+        self.answer: Callable[[list[AttackRequest]], list[AttackedFrame]] = self._perturb
+        """Computes the attacks of a batch"""
         wrappers = [_adversary(env, i) for i, env in enumerate(self.envs)]
         self._first = wrappers[0]
         for wrapper in wrappers:
@@ -74,7 +76,7 @@ class BatchedAttackVecEnv(DummyVecEnv):
             # A switch returns when the worker ends, or when it waits for its attack: then with its request
             requests = [(worker, worker.switch(i)) for i, worker in enumerate(workers)]
             while waiting := [(worker, request) for worker, request in requests if not worker.dead]:
-                answers = self._perturb([request for _, request in waiting])
+                answers = self.answer([request for _, request in waiting])
                 requests = [(worker, worker.switch(answer)) for (worker, _), answer in zip(waiting, answers, strict=True)]
         finally:
             self._hub = None
@@ -84,7 +86,7 @@ class BatchedAttackVecEnv(DummyVecEnv):
 
     def _attack(self, request: AttackRequest) -> AttackedFrame:
         if self._hub is None:  # the environment was called directly, not by a step or reset of all
-            return self._perturb([request])[0]
+            return self.answer([request])[0]
         return self._hub.switch(request)
 
     def _perturb(self, requests: list[AttackRequest]) -> list[AttackedFrame]:
