@@ -365,7 +365,7 @@ def test_file_of_another_algorithm_is_said_to_be_one(tmp_path, agent, capsys, mo
     shutil.copy(agent, run / "tests-ShortPole-v0.zip")
     assert attack("--model", run / "tests-ShortPole-v0.zip", algo="ppo") == 2
     line = error_line(capsys)
-    assert "does not look like a checkpoint of PPO" in line and "is a run of dqn" in line and "--algo" in line
+    assert "it is a checkpoint of DQN, not of PPO: give --algo dqn" in line
     assert attack("--model", agent, algo="a2c") == 2
     line = error_line(capsys)
     assert "does not look like a checkpoint of A2C" in line and "--algo" in line and "run of" not in line
@@ -385,7 +385,7 @@ def test_run_with_running_statistics_gives_one_line(smoothed_run, capsys):
     for wrapper in (None, [noise(0.1)]):
         config.write_text(yaml.dump({**settings, "env_wrapper": wrapper, "normalize": True}))
         assert attack("-n", 2) == 2
-        assert "normalises the observations by statistics" in error_line(capsys)
+        assert "the observations of this run are normalised, but there is no" in error_line(capsys)
 
 
 def test_damaged_leftovers_give_one_line(agent, tmp_path, capsys):
