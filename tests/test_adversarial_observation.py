@@ -5,7 +5,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from attacked_envs import (
+from hypothesis import given
+from hypothesis import strategies as st
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from support.attacked_envs import (
     RandomFrames,
     Recorder,
     attacked,
@@ -17,11 +20,8 @@ from attacked_envs import (
     two_action_policy,
     vector_space,
 )
-from constant_env import ConstantEnv
-from evaluation_envs import TwoLivesEnv
-from hypothesis import given
-from hypothesis import strategies as st
-from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from support.constant_env import ConstantEnv
+from support.evaluation_envs import TwoLivesEnv
 
 from sb3_camp import NoisyObservationWrapper
 from sb3_camp.wrappers import AdversarialObservationWrapper

@@ -7,7 +7,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from attacked_envs import (
+from gymnasium import spaces
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from sb3_contrib import ARS, QRDQN
+from stable_baselines3 import A2C, DQN, PPO
+from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from support.attacked_envs import (
     RandomFrames,
     Recorder,
     attacked,
@@ -19,12 +24,7 @@ from attacked_envs import (
     two_action_policy,
     vector_space,
 )
-from constant_env import ConstantEnv
-from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env as gymnasium_check_env
-from sb3_contrib import ARS, QRDQN
-from stable_baselines3 import A2C, DQN, PPO
-from stable_baselines3.common.env_checker import check_env as sb3_check_env
+from support.constant_env import ConstantEnv
 
 from sb3_camp import CAMPDQN
 from sb3_camp.errors import InputError

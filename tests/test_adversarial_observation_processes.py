@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch as th
 import yaml
-from attacked_envs import balancing_dqn
 from rl_zoo3.utils import get_wrapper_class
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+from support.attacked_envs import balancing_dqn
 
 from sb3_camp import AdversarialObservationWrapper
 from sb3_camp.wrappers import BatchedAttackVecEnv

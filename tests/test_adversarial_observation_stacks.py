@@ -4,7 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from attacked_envs import (
+from gymnasium import spaces
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation
+from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecTransposeImage
+from support.attacked_envs import (
     ACTIONS,
     RandomFrames,
     attacked,
@@ -15,10 +19,6 @@ from attacked_envs import (
     random_policy,
     vector_space,
 )
-from gymnasium import spaces
-from gymnasium.wrappers import FlattenObservation, FrameStackObservation
-from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecTransposeImage
 
 from sb3_camp import NoisyObservationWrapper  # registers the tasks
 from sb3_camp.errors import InputError

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from attack_agents import NOISE, POLE, STACK, attack, column, result, save_balancing
 from gymnasium.wrappers import FrameStackObservation
 from stable_baselines3 import DQN
+from support.attack_agents import NOISE, POLE, STACK, attack, column, result, save_balancing
 
 from sb3_camp.attack_runs.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.errors import InputError

@@ -2,18 +2,18 @@
 
 import re
 
-import attack_wrappers
 import gymnasium as gym
 import numpy as np
 import pytest
-from attack_agents import NOISE, POLE, attack, column, result, save_balancing
 from gymnasium import wrappers as gym_wrappers
 from rl_zoo3.wrappers import DelayedRewardWrapper
 from stable_baselines3 import DQN
 from stable_baselines3.common import atari_wrappers
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnvWrapper
-from test_attack_command import error_line
+from support import attack_wrappers
+from support.attack_agents import NOISE, POLE, attack, column, result, save_balancing
+from support.command_errors import error_line
 
 from sb3_camp.attack_runs.attacked_env import attacked_environment, attacked_frames
 from sb3_camp.attack_runs.observation_path import ObservationPathCheck, check_observation_path
@@ -41,8 +41,8 @@ def stacked_agent(tmp_path_factory):
         ("'rl_zoo3.wrappers.FrameSkip'", "FrameSkip"),
         ("{'stable_baselines3.common.atari_wrappers.MaxAndSkipEnv': {'skip': 2}}", "MaxAndSkipEnv"),
         ("{'gymnasium.wrappers.MaxAndSkipObservation': {'skip': 2}}", "MaxAndSkipObservation"),
-        ("'attack_wrappers.Scaled'", "Scaled"),
-        ("'attack_wrappers.Scaled', 'gymnasium.wrappers.FlattenObservation'", "Scaled"),
+        ("'support.attack_wrappers.Scaled'", "Scaled"),
+        ("'support.attack_wrappers.Scaled', 'gymnasium.wrappers.FlattenObservation'", "Scaled"),
         ("'rl_zoo3.wrappers.MaskVelocityWrapper'", "MaskVelocityWrapper"),
     ],
 )
@@ -57,7 +57,9 @@ def test_what_changes_frames_outside_of_the_noise_is_refused_by_name(wrapper, na
 
 @pytest.mark.parametrize("name", ["VecScaled", "StackOfOwn"])
 def test_vec_env_wrappers_that_may_change_frames_are_refused_by_name(name, agent, stacked_agent, tmp_path, capsys):
-    wrapper = "'attack_wrappers.VecScaled'" if name == "VecScaled" else "{'attack_wrappers.StackOfOwn': {'n_stack': 3}}"
+    wrapper = "'support.attack_wrappers.VecScaled'"
+    if name == "StackOfOwn":
+        wrapper = "{'support.attack_wrappers.StackOfOwn': {'n_stack': 3}}"
     model = agent if name == "VecScaled" else stacked_agent
     assert attack("--model", model, "-n", 2, "-o", tmp_path / "out", "-params", f"vec_env_wrapper:{wrapper}") == 2
     line = error_line(capsys)
@@ -98,7 +100,7 @@ def test_wrappers_that_leave_observations_alone_are_let_through():
 
 def test_reward_wrappers_outside_of_the_noise_change_no_attack(agent, tmp_path):
     common = ("--model", agent, "-n", 6, "--budget", 0.3)
-    for folder, wrappers in (("a", ""), ("b", ", 'attack_wrappers.Halved', 'attack_wrappers.Named'")):
+    for folder, wrappers in (("a", ""), ("b", ", 'support.attack_wrappers.Halved', 'support.attack_wrappers.Named'")):
         assert attack(*common, "-o", tmp_path / folder, "-params", f"env_wrapper:[{NOISE}{wrappers}]") == 0
     assert (tmp_path / "a" / "attack.csv").read_bytes() == (tmp_path / "b" / "attack.csv").read_bytes()
 

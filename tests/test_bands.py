@@ -2,8 +2,8 @@ import math
 
 import numpy as np
 import pytest
-from band_oracles import beta_quantiles, failure_by_last_crossing
 from scipy import stats
+from support.band_oracles import beta_quantiles, failure_by_last_crossing
 
 from sb3_camp.certification.bands import METHODS, berk_jones_level, forecast_level, largest_ratio, lower_band
 from sb3_camp.certification.crossing import holding_probability, knots

@@ -1,12 +1,12 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from attacked_envs import RandomFrames, attacked, image_space, random_policy, vector_space
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation, TimeLimit
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
+from support.attacked_envs import RandomFrames, attacked, image_space, random_policy, vector_space
 
 from sb3_camp import NoisyObservationWrapper
 from sb3_camp.errors import InputError

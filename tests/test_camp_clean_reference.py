@@ -2,11 +2,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from small_camp import noisy_cartpole, same, small_model, weights
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecNormalize
+from support.small_camp import noisy_cartpole, same, small_model, weights
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper

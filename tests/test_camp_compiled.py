@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from small_camp import noisy_cartpole, same, small_model, weights
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from support.small_camp import noisy_cartpole, same, small_model, weights
 
 from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn import compile_choice

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 import torch as th
 from gymnasium import spaces
-from small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from support.small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN

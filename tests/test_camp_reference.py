@@ -4,12 +4,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from counting_env import CountingEnv
 from gymnasium import spaces
 from sb3_contrib import ARS, QRDQN, TRPO, MaskablePPO, RecurrentPPO
-from small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
+from support.counting_env import CountingEnv
+from support.small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 
 from sb3_camp import CAMPDQN
 from sb3_camp.action_scores import action_scores

@@ -5,9 +5,9 @@ import warnings
 import zipfile
 
 import pytest
-from small_camp import noisy_cartpole, same, small_model, weights
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
+from support.small_camp import noisy_cartpole, same, small_model, weights
 
 from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn.references import AlternatingReference, CleanReference, FrozenReference, SharedReference
@@ -39,7 +39,7 @@ def test_old_spellings_train_exactly_as_the_new_one_and_say_it(word, kind, old, 
     new = small_model(reference=word or agent).learn(200)
     with pytest.warns(DeprecationWarning, match=f"is now written reference={word!r}" if word else "is now written") as caught:
         model = small_model(**({"reference": agent} | old if word is None else old))
-    assert caught[0].filename.endswith("small_camp.py"), "the warning must point to who called the constructor"
+    assert caught[0].filename.endswith("support.small_camp.py"), "the warning must point to who called the constructor"
     model.learn(200)
     assert type(model._reference) is kind and model.reference == model.reference_kind == (word or "frozen")
     assert same(weights(model.policy), weights(new.policy))

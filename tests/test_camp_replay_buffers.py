@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch as th
-from counting_env import CountingEnv
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from support.counting_env import CountingEnv
 
 from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingDictReplayBuffer, AlternatingReplayBuffer

@@ -2,8 +2,8 @@ import warnings
 
 import pytest
 import torch as th
-from small_camp import Trace, noisy_cartpole, same, small_model, weights
 from stable_baselines3 import DQN
+from support.small_camp import Trace, noisy_cartpole, same, small_model, weights
 
 from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn.replay_buffers import Actor

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from test_run_folder import noise
+from support.run_folders import noise
 
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import certificate_figure, default_labels

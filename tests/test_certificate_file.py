@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_episode_logs import write_evaluation, write_monitor
+from support.logs import write_evaluation, write_monitor
 
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.build import build_certificate

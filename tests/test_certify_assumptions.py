@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_certify_command import MODEL_SHA256, RETURNS, certify, error_line, noisy_run
-from test_episode_logs import write_evaluation, write_monitor
-from test_run_folder import NOISE, make_run, noise
+from support.certify_runs import MODEL_SHA256, RETURNS, certify, error_line, noisy_run
+from support.logs import write_evaluation, write_monitor
+from support.run_folders import NOISE, make_run, noise
 
 import sb3_camp
 from sb3_camp.certification.bounds import certified_radius

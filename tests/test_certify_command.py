@@ -1,7 +1,6 @@
 """The certify command: sound logs give the bound of the library, every trap is one line and exit status 2."""
 
 import csv
-import hashlib
 import json
 import math
 import os
@@ -14,41 +13,15 @@ import matplotlib.image
 import numpy as np
 import pytest
 from stable_baselines3.common.env_util import make_vec_env
-from test_episode_logs import play_monitored, write_evaluation, write_monitor
-from test_run_folder import NORMALISER, STACK, make_run, noise
+from support.certify_runs import MODEL_SHA256, RETURNS, certify, error_line, noisy_run
+from support.logs import play_monitored, write_evaluation, write_monitor
+from support.run_folders import NORMALISER, STACK, make_run, noise
 
 import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
-from sb3_camp.certify import main
 from sb3_camp.files import only_writer
 from sb3_camp.plot import main as plot
-
-MODEL_SHA256 = hashlib.sha256(b"a model").hexdigest()
-RETURNS = np.random.default_rng(0).integers(20, 201, 400).astype(float)
-
-
-def certify(*args: Any) -> int:
-    return main([str(arg) for arg in args])
-
-
-def error_line(capsys: pytest.CaptureFixture, *args: Any) -> str:
-    """Run the command, which must refuse, and return its one line."""
-    assert certify(*args) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("certify: error: ") and printed.err.count("\n") == 1 and printed.err.endswith("\n")
-    return printed.err
-
-
-def noisy_run(tmp_path: Path, **config: Any) -> Path:
-    """A run folder with noise of sigma 0.4, its training log and its evaluation by our command."""
-    run = make_run(tmp_path / "logs", **{"env_wrapper": [noise(0.4)], **config})
-    play_monitored(run / "0", 2)
-    model = run / "CartPole-v1.zip"
-    model.write_bytes(b"a model")
-    write_evaluation(run / "certification" / "evaluations.npz", RETURNS, model_sha256=MODEL_SHA256)
-    return run
 
 
 def in_process(folder: Path, *args: str) -> subprocess.CompletedProcess:

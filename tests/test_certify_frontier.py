@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_certify_command import certify, error_line
-from test_episode_logs import write_evaluation, write_monitor
-from test_run_folder import noise
+from support.certify_runs import certify, error_line
+from support.logs import write_evaluation, write_monitor
+from support.run_folders import noise
 
 from sb3_camp.certification import certified_frontier, certified_return, plan_episodes
 from sb3_camp.certification.frontier_files import frontier_figure

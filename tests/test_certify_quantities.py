@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_certify_command import RETURNS, certify, error_line
-from test_episode_logs import write_evaluation
+from support.certify_runs import RETURNS, certify, error_line
+from support.logs import write_evaluation
 
 from sb3_camp.certification import certified_cvar, certified_probability, certified_quantile
 from sb3_camp.certification.certificate import read_certificate

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from test_certify_command import certify, error_line
-from test_episode_logs import write_evaluation
+from support.certify_runs import certify, error_line
+from support.logs import write_evaluation
 
 from sb3_camp.certification.bounds import certified_return
 from sb3_camp.tasks import TASKS

@@ -8,7 +8,6 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import noisy_cartpoles
 from gymnasium import spaces
 from rl_zoo3.utils import ALGOS
 from sb3_contrib import ARS, QRDQN, MaskablePPO, RecurrentPPO
@@ -18,6 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecFrameStack
 from stable_baselines3.dqn.policies import DQNPolicy
+from support.evaluation_envs import noisy_cartpoles
 
 import sb3_camp.zoo
 from sb3_camp.camp_dqn import CAMPDQN

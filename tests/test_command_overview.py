@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_episode_logs import write_evaluation
+from support.logs import write_evaluation
 
 import sb3_camp
 from sb3_camp.__main__ import COMMANDS, main

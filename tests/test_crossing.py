@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from band_oracles import beta_quantiles, failure_by_last_crossing, holding_step_by_step
+from support.band_oracles import beta_quantiles, failure_by_last_crossing, holding_step_by_step
 
 from sb3_camp.certification import crossing
 from sb3_camp.certification.crossing import holding_probability, knots

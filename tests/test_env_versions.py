@@ -6,10 +6,10 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-import evaluation_envs
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
+from support import evaluation_envs
 
 from sb3_camp.evaluate import main
 from sb3_camp.evaluation import EvaluationEnv
@@ -53,8 +53,8 @@ def test_packages_of_an_environment_and_its_wrappers(env_id, distributions):
 
 
 def test_files_of_the_user_are_known_by_their_content():
-    found = env_versions(EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": "evaluation_envs.FixedLevel"}))
-    assert found["evaluation_envs"] == digest(evaluation_envs.__file__) and found["gymnasium"] == version("gymnasium")
+    found = env_versions(EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": "support.evaluation_envs.FixedLevel"}))
+    assert found["support.evaluation_envs"] == digest(evaluation_envs.__file__) and found["gymnasium"] == version("gymnasium")
 
 
 def test_two_versions_of_an_environment_make_no_evaluation(tmp_path, monkeypatch, capsys):

@@ -8,31 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import yaml
-from interrupted import run_interrupted
 from stable_baselines3 import DQN
+from support.evaluate_runs import NOISE, environment, error_line, evaluate, read, run
+from support.interrupted import run_interrupted
 
-import sb3_camp
 from sb3_camp.camp_dqn import CAMPDQN
-from sb3_camp.evaluate import main
 from sb3_camp.files import only_writer
 from sb3_camp.wrappers import NoisyObservationWrapper
-
-NOISE = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.2}}"
-
-
-def run(module, *arguments, cwd):
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=120)
-
-
-def environment():
-    path = os.pathsep.join([os.path.dirname(os.path.dirname(sb3_camp.__file__)), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path}
-
-
-def read(path):
-    with np.load(path, allow_pickle=False) as content:
-        return dict(content)
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +41,6 @@ def config_file(zoo, tmp_path, monkeypatch):
 def dqn_file(tmp_path):
     DQN("MlpPolicy", "CartPole-v1", buffer_size=8, device="cpu", seed=0).save(tmp_path / "dqn.zip")
     return tmp_path / "dqn.zip"
-
-
-def evaluate(*arguments, algo="dqn", env="CartPole-v1"):
-    return main(["--algo", algo, "--env", env, "--device", "cpu", *map(str, arguments)])
-
-
-def error_line(capsys):
-    printed = capsys.readouterr().err.strip()
-    assert printed.startswith("evaluate: error: ") and "\n" not in printed
-    return printed
 
 
 def test_run_of_the_zoo_is_evaluated_with_the_noise_of_its_config(zoo):

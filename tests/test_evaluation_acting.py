@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import recorded
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, TRPO, RecurrentPPO
 from scipy import stats
@@ -12,6 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
+from support.evaluation_envs import recorded
 
 from sb3_camp import CAMPDQN
 from sb3_camp.errors import InputError

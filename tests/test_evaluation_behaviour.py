@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import CountedEnv, SeededOnce, TwoSignalsEnv, recorded
 from gymnasium import spaces
 from gymnasium.wrappers import (
     ClipReward,
@@ -18,6 +17,7 @@ from gymnasium.wrappers import (
 )
 from stable_baselines3.common.atari_wrappers import AtariWrapper, EpisodicLifeEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
+from support.evaluation_envs import CountedEnv, SeededOnce, TwoSignalsEnv, recorded
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv

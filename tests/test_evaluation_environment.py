@@ -1,10 +1,10 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import TwoLivesEnv, TwoSignalsEnv
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecFrameStack
+from support.evaluation_envs import TwoLivesEnv, TwoSignalsEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EpisodeRecorder, EpisodeSeeder, EvaluationEnv

@@ -7,9 +7,9 @@ import sys
 
 import numpy as np
 import pytest
-from evaluation_envs import TwoSignalsEnv
 from stable_baselines3 import DQN, PPO
-from test_evaluate_command import NOISE, environment, error_line, evaluate, read
+from support.evaluate_runs import NOISE, environment, error_line, evaluate, read
+from support.evaluation_envs import TwoSignalsEnv
 
 from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.wrappers import NoisyObservationWrapper
@@ -74,12 +74,12 @@ def test_shaped_rewards_do_not_reach_the_file(counted_file, tmp_path):
 
 
 def test_wrapper_that_nothing_is_known_of_may_stand_inside_of_the_noise_only(cartpole_file, tmp_path, capsys):
-    wrappers = f"env_wrapper:[{NOISE},'evaluation_envs.FixedLevel']"
+    wrappers = f"env_wrapper:[{NOISE},'support.evaluation_envs.FixedLevel']"
     assert evaluate("--model", cartpole_file, "-n", 5, "-params", wrappers, "-o", tmp_path / "out") == 2
     assert "FixedLevel stands between the smoothing noise and the policy" in error_line(capsys)
     assert not (tmp_path / "out").exists()
     # inside of the noise it may
-    wrappers = f"env_wrapper:['evaluation_envs.FixedLevel',{NOISE}]"
+    wrappers = f"env_wrapper:['support.evaluation_envs.FixedLevel',{NOISE}]"
     assert evaluate("--model", cartpole_file, "-n", 50, "-params", wrappers, "-o", tmp_path / "out") == 0
 
 

@@ -5,13 +5,13 @@ from fractions import Fraction
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import AlwaysZero, CountedEnv, TwoLivesEnv, recorded
 from gymnasium.wrappers import NormalizeReward, TimeLimit, TransformReward
 from rl_zoo3.wrappers import DelayedRewardWrapper, FrameSkip, TruncatedOnSuccessWrapper
 from stable_baselines3.common.atari_wrappers import ClipRewardEnv, EpisodicLifeEnv
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
+from support.evaluation_envs import AlwaysZero, CountedEnv, TwoLivesEnv, recorded
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EpisodeRecorder, play_episodes

@@ -3,13 +3,13 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from evaluation_envs import AlwaysZero, FixedLevel, FixedLevelCartPole, noisy_cartpoles, recorded
 from gymnasium import spaces
 from scipy import stats
 from stable_baselines3 import PPO
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from support.evaluation_envs import AlwaysZero, FixedLevel, FixedLevelCartPole, noisy_cartpoles, recorded
 
 from sb3_camp.certification.independence import EPISODES_PER_ENV
 from sb3_camp.errors import InputError

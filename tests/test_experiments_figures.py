@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from experiments import ROOT, WORKFLOW, script
+from support.experiments import ROOT, WORKFLOW, script
 
 from sb3_camp.errors import InputError
 

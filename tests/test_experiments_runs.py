@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from experiments import CELL, TINY, WORKFLOW, changed, killed_at, output_of, run, start, until, working_in, write_study
+from support.experiments import CELL, TINY, WORKFLOW, changed, killed_at, output_of, run, start, until, working_in, write_study
 
 pytest.importorskip("snakemake")
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 import yaml
-from experiments import CELL, ROOT, STUDIES, TASK, TINY, WORKFLOW, changed, script, write_study
+from support.experiments import CELL, ROOT, STUDIES, TASK, TINY, WORKFLOW, changed, script, write_study
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import n_seeds, plan_chunks

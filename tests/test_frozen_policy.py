@@ -5,10 +5,10 @@ import pytest
 import torch as th
 from gymnasium import spaces
 from sb3_contrib import ARS, QRDQN, TRPO
-from small_camp import noisy_cartpole, small_model
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.envs import FakeImageEnv
 from stable_baselines3.common.vec_env import DummyVecEnv
+from support.small_camp import noisy_cartpole, small_model
 
 from sb3_camp import CAMPDQN
 from sb3_camp.action_scores import action_scores

@@ -4,13 +4,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from attack_agents import attack, result, save_balancing
-from attacked_envs import linear_policy, vector_space
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from scipy.special import ndtr
 from stable_baselines3 import DQN, PPO
+from support.attack_agents import attack, result, save_balancing
+from support.attacked_envs import linear_policy, vector_space
 
 from sb3_camp.attack_runs.adversary_training import adversary_env
 from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native

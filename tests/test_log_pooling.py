@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
-from test_episode_logs import play_monitored, refused, write_evaluation, write_monitor
-from test_run_folder import NOISE, make_run, noise
+from support.logs import play_monitored, refused, write_evaluation, write_monitor
+from support.run_folders import NOISE, make_run, noise
 
 from sb3_camp.certification import pooling
 from sb3_camp.certification.episode_logs import read_log

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch as th
-from evaluation_envs import noisy_cartpoles
-from small_camp import noisy_cartpole
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.dqn.policies import MlpPolicy
+from support.evaluation_envs import noisy_cartpoles
+from support.small_camp import noisy_cartpole
 
 from sb3_camp import CAMPDQN
 from sb3_camp.action_scores import action_scores

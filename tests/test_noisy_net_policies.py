@@ -4,10 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from constant_env import ConstantEnv
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.dqn.policies import DQNPolicy
+from support.constant_env import ConstantEnv
 from torch import nn
 
 from sb3_camp.action_scores import action_scores

@@ -6,8 +6,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from constant_env import ConstantEnv
-from evaluation_envs import FixedLevel
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from rl_zoo3.utils import get_wrapper_class
@@ -15,6 +13,8 @@ from scipy import stats
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from support.constant_env import ConstantEnv
+from support.evaluation_envs import FixedLevel
 
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.errors import InputError

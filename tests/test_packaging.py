@@ -11,8 +11,8 @@ import numpy as np
 import optuna
 import pytest
 import rl_zoo3
-from fresh_environment import ROOT, Environment, copied_checkout
 from stable_baselines3.common.monitor import load_results
+from support.fresh_environment import ROOT, Environment, copied_checkout
 
 CALLBACK = "callback:[{'sb3_camp.tuning.CertifiedReturnCallback':{'n_eval_episodes':5,'radii':[0.1]}}]"
 START_UP = {"sb3_camp.pth", "sb3_camp.start", "sb3_camp_startup.py"}

@@ -10,8 +10,8 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
-from test_episode_logs import write_evaluation
-from test_run_folder import make_run, noise
+from support.logs import write_evaluation
+from support.run_folders import make_run, noise
 
 import sb3_camp
 from sb3_camp.certify import main as certify

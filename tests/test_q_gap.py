@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from evaluation_envs import noisy_cartpoles
 from sb3_contrib import RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
-from test_episode_logs import write_evaluation
+from support.evaluation_envs import noisy_cartpoles
+from support.logs import write_evaluation
 
 import sb3_camp.evaluate
 import sb3_camp.evaluation.run_evaluation

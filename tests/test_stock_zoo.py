@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from fresh_environment import Environment, copied_checkout
-from zoo_outcomes import Outcome, assert_equal, loads_the_package, outcomes, train
+from support.fresh_environment import Environment, copied_checkout
+from support.zoo_outcomes import Outcome, assert_equal, loads_the_package, outcomes, train
 
 ON_POLICY = ["n_envs:2", "n_steps:32", "batch_size:32", "n_epochs:2"]
 OFF_POLICY = [

@@ -89,11 +89,7 @@ def test_no_test_imports_another():
         ("files replace others in one place", r"os\.(replace|rename)\(", {"files.py"}),
         ("temporary files are made in one place", r"tempfile\.|\.tmp\"", {"files.py"}),
         ("hashes of files are taken in one place", r"hashlib\.", {"files.py", "adversary.py"}),
-        (
-            "what takes a sigma is decided in one place",
-            r"\"sigma\" (not )?in .*kwargs",
-            {"run_folder.py", "noisy_observation.py"},
-        ),
+        ("what takes a sigma is decided in one place", r"default_sigma\(", {"scenario.py", "__init__.py"}),
         ("frame stacks in the wrong place are found in one place", r"comes after \{", {"noise_placement.py"}),
         ("noise is told from its name in one place", r"NoisyObservationWrapper\.__name__", {"layers.py"}),
     ],

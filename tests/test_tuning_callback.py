@@ -8,12 +8,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from small_camp import same, small_model, weights
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnNoModelImprovement
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import VecNormalize
+from support.small_camp import same, small_model, weights
 
 import sb3_camp
 from sb3_camp import CAMPDQN, CertifiedReturnCallback

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tuning_workers import CALLBACK, DEFAULT, ROOT, START, check_counts, study_with_one_worker_killed, worker
+from support.tuning_workers import CALLBACK, DEFAULT, ROOT, START, check_counts, study_with_one_worker_killed, worker
 
 from sb3_camp.certify import main as certify
 from sb3_camp.evaluate import main as evaluate

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tuning_workers import check_counts, study_with_one_worker_killed
+from support.tuning_workers import check_counts, study_with_one_worker_killed
 
 pytestmark = pytest.mark.slow
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import evaluation_envs  # noqa: F401  registers tests/TwoSignals-v0
 import numpy as np
 import optuna
 import pytest
 import rl_zoo3.exp_manager
 import yaml
 from optuna.trial import TrialState
+from support import evaluation_envs  # noqa: F401  registers tests/TwoSignals-v0
 
 from sb3_camp.certification import certified_return
 from sb3_camp.certify import main as certify

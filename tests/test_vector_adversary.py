@@ -3,7 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from attacked_envs import balancing_dqn
+from support.attacked_envs import balancing_dqn
 
 from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native
 from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_frames

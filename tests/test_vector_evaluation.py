@@ -10,15 +10,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrap
 from gymnasium.vector.utils import batch_space
 from scipy import stats
 from stable_baselines3.common.evaluation import evaluate_policy
-from test_evaluation import CountingPolicy, RandomLengthEnv, StepEcho
+from support.policies import CountingPolicy, RandomLengthEnv, StepEcho
+from support.vector_envs import TASKS, noisy
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.native import opened_native
 from sb3_camp.wrappers import vector
 
-NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
-TASKS = ["CartPole-v1", "camp/CartPole1-v0", "camp/CartPole5-v0"]
 POISON = 1e6
 
 
@@ -75,12 +74,6 @@ class LinearPolicy:
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
         return (observation[:, -4:] @ np.array([0.1, 0.3, 3.0, 1.0], np.float32) > 0).astype(int), None
-
-
-def noisy(env_id, sigma, **kwargs):
-    if env_id in TASKS[1:]:
-        return EvaluationEnv(env_id, env_kwargs={"sigma": sigma, **kwargs})
-    return EvaluationEnv(env_id, env_kwargs=kwargs, wrappers={"env_wrapper": [{NOISE: {"sigma": sigma}}]})
 
 
 def play(environment, n_envs, n_episodes, seed, native, policy=None, **kwargs):

@@ -7,8 +7,8 @@ import torch as th
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from stable_baselines3 import DQN, PPO
-from test_evaluate_command import error_line, evaluate, read
-from test_vector_evaluation import NOISE, noisy
+from support.evaluate_runs import error_line, evaluate, read
+from support.vector_envs import NOISE, noisy
 
 import sb3_camp.evaluation.run_evaluation
 from sb3_camp.evaluation import EvaluationEnv
@@ -18,6 +18,7 @@ from sb3_camp.evaluation.native import NotNative, has_known_native, opened_nativ
 from sb3_camp.evaluation.q_gaps import LEVELS
 from sb3_camp.wrappers import NoisyObservationWrapper, vector
 
+FIXED = "support.evaluation_envs.FixedLevel"
 NOISY = f"env_wrapper:{{'{NOISE}': {{'sigma': 0.2}}}}"
 
 
@@ -52,7 +53,7 @@ gym.register("tests/NoLimit-v0", CartPoleEnv, vector_entry_point=CartPoleVectorE
 for _name, _vectors in (("Clean", clean_cartpoles), ("Noisy", noisy_cartpoles), ("Twice", twice_noisy_cartpoles)):
     gym.register(f"tests/{_name}-v0", noisy_cartpole, max_episode_steps=50, vector_entry_point=_vectors, kwargs={"sigma": 0.2})
 
-FIXED_LEVEL = {"env_wrapper": ["evaluation_envs.FixedLevel", {NOISE: {"sigma": 0.2}}]}
+FIXED_LEVEL = {"env_wrapper": ["support.evaluation_envs.FixedLevel", {NOISE: {"sigma": 0.2}}]}
 STACKED = {"env_wrapper": [{NOISE: {"sigma": 0.2}}], "frame_stack": 3}
 MONITORED = {
     "env_wrapper": [{NOISE: {"sigma": 0.2}}],
@@ -156,7 +157,11 @@ def test_native_of_an_env_of_ones_own_has_to_be_asked_for(model, tmp_path):
     ("env", "arguments", "reason"),
     [
         ("Acrobot-v1", ["--sigma", 0.2], "Acrobot-v1 has no native vector environment"),
-        ("CartPole-v1", ["-params", "env_wrapper:['evaluation_envs.FixedLevel']", "--sigma", 0.2], "FixedLevel has no twin"),
+        (
+            "CartPole-v1",
+            ["-params", f"env_wrapper:['{FIXED}']", "--sigma", 0.2],
+            "FixedLevel has no twin",
+        ),
         ("CartPole-v1", ["-params", "frame_stack:2", "--sigma", 0.2], "frame_stack"),
     ],
 )

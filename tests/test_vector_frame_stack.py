@@ -5,10 +5,10 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from counting_env import CountingEnv
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import FrameStackObservation
+from support.counting_env import CountingEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.wrappers import vector

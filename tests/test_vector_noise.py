@@ -3,10 +3,10 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from constant_env import ConstantEnv
-from evaluation_envs import FixedLevel
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from support.constant_env import ConstantEnv
+from support.evaluation_envs import FixedLevel
 
 import sb3_camp.wrappers
 from sb3_camp.errors import InputError

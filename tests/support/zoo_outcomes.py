@@ -13,15 +13,16 @@ import cloudpickle
 import numpy as np
 import optuna
 import pandas as pd
-from fresh_environment import Environment
+
+from support.fresh_environment import Environment
 
 # Wall-clock time: lines of SB3's tables, beginnings of Optuna's messages, numbers in names of the zoo's reports
 _TIMED_LINE = re.compile(r"^\| +(fps|time_elapsed) .*\n", re.MULTILINE)
 _TABLE_RULE = re.compile(r"-{5,}")
 _OPTUNA_TIME = re.compile(r"\[([IW]) [-0-9]+ [:0-9,]+\]")
 _SECONDS = re.compile(r"_\d{10}\b")
-_SESSION = Path(__file__).with_name("zoo_session.py")
-_SESSION = Path(__file__).with_name("zoo_session.py")
+_SESSION = Path(__file__).with_name("support.zoo_session.py")
+_SESSION = Path(__file__).with_name("support.zoo_session.py")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 

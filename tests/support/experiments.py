@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "zoo_scripts"
 WORKFLOW = SCRIPTS / "experiments"
 STUDIES = WORKFLOW / "studies"

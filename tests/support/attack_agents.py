@@ -8,13 +8,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from attacked_envs import balancing_dqn, linear_policy, vector_space
 from gymnasium import spaces
 from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 from stable_baselines3 import DQN
 
 from sb3_camp.attack import main
 from sb3_camp.wrappers import NoisyObservationWrapper
+from support.attacked_envs import balancing_dqn, linear_policy, vector_space
 
 NOISE = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.1}}"
 STACK = "{'gymnasium.wrappers.FrameStackObservation': {'stack_size': 3}}, 'gymnasium.wrappers.FlattenObservation'"

@@ -43,6 +43,6 @@ def run_interrupted(
     :param where: Module that calls the function, by default that of the command
     :return: what became of the process
     """
-    paths = os.pathsep.join([str(Path(__file__).parent), str(Path(sb3_camp.__file__).parents[1])])
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(sb3_camp.__file__).parents[1])])
     command = [sys.executable, "-c", _CODE, imported, module, where or module, function, str(count), *map(str, arguments)]
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=300)

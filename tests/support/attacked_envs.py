@@ -3,13 +3,13 @@
 import gymnasium as gym
 import numpy as np
 import torch as th
-from constant_env import ConstantEnv
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_camp import AdversarialObservationWrapper
+from support.constant_env import ConstantEnv
 
 ACTIONS = spaces.Discrete(3)
 

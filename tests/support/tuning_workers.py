@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from sb3_camp.tuning.workers import open_study
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 SHORT, DEFAULT = "workers.INTERVAL, workers.GRACE_PERIOD = 0.3, 3.0", ""
 START = """

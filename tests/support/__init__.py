@@ -1,0 +1,1 @@
+"""Agents, environments, runs and logs that several tests share."""
