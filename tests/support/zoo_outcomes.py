@@ -1,6 +1,7 @@
 """What commands of the zoo leave behind, in a form that is equal for two runs that differ in nothing but time."""
 
 import base64
+import difflib
 import io
 import json
 import re
@@ -16,10 +17,11 @@ import pandas as pd
 
 from support.fresh_environment import Environment
 
-# Wall-clock time: lines of SB3's tables, beginnings of Optuna's messages, numbers in names of the zoo's reports
+# Wall-clock time, and a random name: lines of SB3's tables, beginnings of Optuna's messages, numbers in names of the zoo's reports
 _TIMED_LINE = re.compile(r"^\| +(fps|time_elapsed) .*\n", re.MULTILINE)
 _TABLE_RULE = re.compile(r"-{5,}")
 _OPTUNA_TIME = re.compile(r"\[([IW]) [-0-9]+ [:0-9,]+\]")
+_NAME_OF_UNNAMED_STUDY = re.compile(r"no-name-[-0-9a-f]{36}")
 _SECONDS = re.compile(r"_\d{10}\b")
 _SESSION = Path(__file__).with_name("support.zoo_session.py")
 _SESSION = Path(__file__).with_name("support.zoo_session.py")
@@ -66,7 +68,7 @@ def outcomes(environments: list[Environment], folder: Path, commands: list[list[
 
 
 def _timeless(text: str, environment: Environment) -> str:
-    text = text.replace(environment.python, "python")
+    text = _NAME_OF_UNNAMED_STUDY.sub("no-name", text.replace(environment.python, "python"))
     text = _OPTUNA_TIME.sub(r"[\1]", _SECONDS.sub("_TIME", _TABLE_RULE.sub("-----", _TIMED_LINE.sub("", text))))
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
@@ -130,7 +132,8 @@ def assert_equal(one: Outcome, other: Outcome) -> None:
     :raises AssertionError: with what differs, unless they are equal and all commands have ended well
     """
     assert one.status == other.status == [0] * len(one.status), "\n".join(one.printed + other.printed)
-    assert one.printed == other.printed
+    for text, others in zip(one.printed, other.printed, strict=True):
+        assert text == others, "\n".join(difflib.unified_diff(text.splitlines(), others.splitlines(), lineterm="", n=0))
     assert one.files.keys() == other.files.keys()
     for name, content in one.files.items():
         others = other.files[name]
