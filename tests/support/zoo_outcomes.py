@@ -17,7 +17,7 @@ import pandas as pd
 
 from support.fresh_environment import Environment
 
-# Wall-clock time, and a random name: lines of SB3's tables, beginnings of Optuna's messages, numbers in names of the zoo's reports
+# Wall-clock time (in SB3's tables, before Optuna's messages, in names of the zoo's reports), and a random name
 _TIMED_LINE = re.compile(r"^\| +(fps|time_elapsed) .*\n", re.MULTILINE)
 _TABLE_RULE = re.compile(r"-{5,}")
 _OPTUNA_TIME = re.compile(r"\[([IW]) [-0-9]+ [:0-9,]+\]")
