@@ -23,8 +23,7 @@ _TABLE_RULE = re.compile(r"-{5,}")
 _OPTUNA_TIME = re.compile(r"\[([IW]) [-0-9]+ [:0-9,]+\]")
 _NAME_OF_UNNAMED_STUDY = re.compile(r"no-name-[-0-9a-f]{36}")
 _SECONDS = re.compile(r"_\d{10}\b")
-_SESSION = Path(__file__).with_name("support.zoo_session.py")
-_SESSION = Path(__file__).with_name("support.zoo_session.py")
+_SESSION = Path(__file__).with_name("zoo_session.py")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 
