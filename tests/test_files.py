@@ -41,15 +41,13 @@ def test_a_full_disk_leaves_all_files_of_a_unit_as_they_were(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize(
-    "name", ["result.json", ".result.json.partial", ".result.partial.json", f".result.json.{os.getpid()}.tmp"]
-)
+@pytest.mark.parametrize("name", ["result.json", ".result.json.partial", ".result.partial.json", ".result.json.{process}.tmp"])
 def test_no_link_that_somebody_planted_is_followed(name, tmp_path):
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / name).symlink_to(victim)
+    (folder / name.format(process=os.getpid())).symlink_to(victim)
     files.write_file(folder / "result.json", _writes(b"result"))
     assert victim.read_bytes() == b"precious"
     assert (folder / "result.json").read_bytes() == b"result"
