@@ -39,7 +39,7 @@ def test_old_spellings_train_exactly_as_the_new_one_and_say_it(word, kind, old, 
     new = small_model(reference=word or agent).learn(200)
     with pytest.warns(DeprecationWarning, match=f"is now written reference={word!r}" if word else "is now written") as caught:
         model = small_model(**({"reference": agent} | old if word is None else old))
-    assert caught[0].filename.endswith("support.small_camp.py"), "the warning must point to who called the constructor"
+    assert caught[0].filename.endswith("small_camp.py"), "the warning must point to who called the constructor"
     model.learn(200)
     assert type(model._reference) is kind and model.reference == model.reference_kind == (word or "frozen")
     assert same(weights(model.policy), weights(new.policy))
