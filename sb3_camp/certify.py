@@ -17,7 +17,7 @@ import numpy as np
 
 from sb3_camp.certification.assumptions import Evidence, find_evidence, played_in
 from sb3_camp.certification.bands import METHODS
-from sb3_camp.certification.build import certificate_of
+from sb3_camp.certification.build import certificate_of, default_radii
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
@@ -241,8 +241,7 @@ def _is_source(log: EpisodeLog, source: Source) -> bool:
 
 def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:
     if given is None:
-        # Without the last digits, which are those of rounding: 0.225, not 0.22499999999999998
-        return np.array([float(f"{radius:.12g}") for radius in sigma * np.linspace(0, 3, 121)])
+        return default_radii(sigma)
     radii = np.unique(given)
     if not np.all(np.isfinite(radii)) or np.any(radii < 0):
         raise InputError("--radii must be finite numbers that are at least 0")

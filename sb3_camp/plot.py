@@ -9,7 +9,7 @@ and the attacks on the same agent. From Python: :func:`sb3_camp.certification.ce
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,9 @@ from sb3_camp.certification.certificate_figure import (
 )
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
+from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
-from sb3_camp.files import read_bytes, sha256
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +73,7 @@ def _plot_certificates(args: argparse.Namespace) -> None:
     files = [_certificate_file(path) for path in args.paths]
     certificates = [read_certificate(file) for file in files]
     check_one_environment([certificate.env_id for certificate in certificates], list(map(str, files)))
-    changed = [(file, log) for file, one in zip(files, certificates, strict=True) for log in _changed_logs(file, one)]
+    changed = [(file, log) for file, one in zip(files, certificates, strict=True) for log in changed_logs(one, file)]
     figure = certificate_figure(certificates, args.labels, pixels=args.pixels, by=args.by)
     write_picture(figure, args.output)
     labels = args.labels or default_labels(certificates, pixels=args.pixels)
@@ -92,16 +92,6 @@ def _certificate_file(path: Path) -> Path:
         if file.is_file():
             return file
     raise InputError(f"{path}: no certificate.json in it: make one with python -m sb3_camp.certify {path}")
-
-
-def _changed_logs(file: Path, certificate: Certificate) -> Iterator[Path]:
-    """The logs of a certificate that are not what they were when it was made, as far as they can be found."""
-    for source in certificate.sources:
-        path = Path(source.path)
-        # A relative path is one from the folder in which certify ran, which is usually above the certificate
-        log = next((log for log in (*(folder / path for folder in file.resolve().parents), path) if log.is_file()), None)
-        if log is not None and sha256(read_bytes(log)) != source.sha256:
-            yield log
 
 
 def _print_table(certificates: list[Certificate], labels: list[str], pixels: bool) -> None:

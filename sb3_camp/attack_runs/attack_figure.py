@@ -62,9 +62,9 @@ def attack_figure(
         draw_certificate(axes, certificate, label, {"color": "black", "linestyle": "-"}, unit)
     for i, (attack, text) in enumerate(zip(attacks, texts, strict=True)):
         mark = ", ".join(marks[name][i] for name in differing if marks[name][i])
-        _draw(axes, attack, text + (mark and f" ({mark})"), styles[text], unit)
+        draw_attack(axes, attack, text + (mark and f" ({mark})"), styles[text], unit)
     if certificate is not None:
-        _draw_violations(axes, comparisons, unit)
+        draw_violations(axes, comparisons, unit)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=min(0, _lowest(attacks), *([] if certificate is None else [certificate.min_return])))
     axes.grid(alpha=0.3)
@@ -178,7 +178,14 @@ def _lowest(attacks: Sequence[AttackResult]) -> float:
     return min(min([one.mean_return, *(one.confidence_interval or ())]) for attack in attacks for one in attack.budgets)
 
 
-def _draw(axes: "Axes", attack: AttackResult, label: str, style: dict[str, str], unit: int) -> None:
+def draw_attack(axes: "Axes", attack: AttackResult, label: str, style: dict[str, str], unit: int) -> None:
+    """
+    :param axes: Where to draw
+    :param attack: The attack
+    :param label: For the legend
+    :param style: See :func:`sb3_camp.certification.curve_style.curve_styles`
+    :param unit: What to divide budgets by
+    """
     means = [one.mean_return for one in attack.budgets]
     intervals = [one.confidence_interval or (one.mean_return, one.mean_return) for one in attack.budgets]
     # A skewed interval may, rarely, lie on one side of the mean
@@ -195,7 +202,12 @@ def _draw(axes: "Axes", attack: AttackResult, label: str, style: dict[str, str],
     )
 
 
-def _draw_violations(axes: "Axes", comparisons: Sequence[Comparison], unit: int) -> None:
+def draw_violations(axes: "Axes", comparisons: Sequence[Comparison], unit: int) -> None:
+    """
+    :param axes: Where to mark what contradicts a certificate
+    :param comparisons: What came of the comparison of each attack with it
+    :param unit: What to divide budgets by
+    """
     found = [one for comparison in comparisons for one in comparison.violations]
     if found:
         axes.plot(

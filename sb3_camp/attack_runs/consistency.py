@@ -23,8 +23,8 @@ from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import without_sigma
 from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certification.rounded_text import exact
+from sb3_camp.certification.source_files import unchanged_log
 from sb3_camp.errors import CertificateViolation, InputError
-from sb3_camp.files import read_bytes, sha256
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS
 
@@ -154,12 +154,8 @@ def evaluated_returns(certificate: Certificate, file: Path) -> np.ndarray | None
     """
     returns = []
     for source in certificate.sources:
-        path = Path(source.path)
-        folders = file.resolve().parents
-        # A relative path is one from the folder in which certify ran, which is usually above the certificate
-        places = (folders[0] / path.name, *(folder / path for folder in folders), path)
+        log = unchanged_log(source, file)
         try:
-            log = next((place for place in places if place.is_file() and sha256(read_bytes(place)) == source.sha256), None)
             if log is None:
                 return None
             returns.append(read_log(log).returns)

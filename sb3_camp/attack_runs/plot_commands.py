@@ -1,34 +1,22 @@
 """The pictures of attacks that ``python -m sb3_camp.plot`` draws: ``attack`` and ``both``."""
 
 import argparse
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from sb3_camp.attack_runs.agent_results import attack_files, find_results, print_verdict
 from sb3_camp.attack_runs.attack_figure import attack_figure, check_attacks, default_labels, differing_settings
 from sb3_camp.attack_runs.attack_files import read_attack
 from sb3_camp.attack_runs.attack_result import AttackResult
-from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated_returns, incomparable
-from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
 from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
 
 _PIXEL = 255
-
-
-class Named(NamedTuple):
-    """
-    :param file: Where it was read
-    :param content: The attack
-    """
-
-    file: Path
-    content: AttackResult
 
 
 def add_attack_command(kinds: Any) -> None:
@@ -91,14 +79,14 @@ def plot_attacks(args: argparse.Namespace) -> None:
     """
     :param args: Arguments of ``plot attack``
     """
-    attacks = []
+    read = []
     for path in args.paths:
-        files = _attack_files(path) if path.is_dir() else [path]
+        files = attack_files(path) if path.is_dir() else [path]
         if not files:
             raise InputError(f"{path}: no attack.json in it: make one with python -m sb3_camp.attack")
-        attacks += [Named(file, read_attack(file)) for file in files]
-    contents = [attack.content for attack in attacks]
-    check_attacks(contents, [str(attack.file) for attack in attacks])
+        read += [(file, read_attack(file)) for file in files]
+    contents = [attack for _, attack in read]
+    check_attacks(contents, [str(file) for file, _ in read])
     write_picture(attack_figure(contents, args.labels, pixels=args.pixels), args.output)
     _print_table(contents, args.labels, args.pixels)
     print(f"Written: {args.output}")
@@ -109,73 +97,18 @@ def plot_both(args: argparse.Namespace) -> None:
     :param args: Arguments of ``plot both``
     :raises CertificateViolation: after the picture has been written, if attacked episodes contradict the certificate
     """
-    certificate_file = _certificate_file(args.paths)
-    certificate = read_certificate(certificate_file)
-    attacks, left_out = [], []
-    for path in args.paths:
-        # A folder of a run may hold attacks on other checkpoints, or without noise
-        for file in _attack_files(path) if path.is_dir() else [path] if path != certificate_file else []:
-            attack = Named(file, read_attack(file))
-            reason = incomparable(attack.content, certificate)
-            if reason is None:
-                attacks.append(attack)
-            elif path.is_dir():
-                left_out.append(f"{file}: {reason}")
-            else:
-                raise InputError(f"{file}: not comparable with {certificate_file}: {reason}")
-    if not attacks:
-        reasons = "; ".join(left_out) or "there is none: make one with python -m sb3_camp.attack"
-        raise InputError(f"no attack that is comparable with {certificate_file}: {reasons}")
-    contents = [attack.content for attack in attacks]
-    evaluated = evaluated_returns(certificate, certificate_file)
-    comparisons = [compare(attack, certificate, evaluated) for attack in contents]
-    figure = attack_figure(contents, args.labels, certificate=certificate, comparisons=comparisons, pixels=args.pixels)
+    results = find_results(args.paths)
+    if not results.attacks:
+        reasons = "; ".join(results.left_out) or "there is none: make one with python -m sb3_camp.attack"
+        raise InputError(f"no attack that is comparable with {results.file}: {reasons}")
+    contents, certificate = results.contents, results.certificate
+    figure = attack_figure(contents, args.labels, certificate=certificate, comparisons=results.comparisons, pixels=args.pixels)
     write_picture(figure, args.output)
-    for text in left_out:
+    for text in results.left_out:
         print(f"Left out: {text}")
     _print_table(contents, args.labels, args.pixels, certificate)
     print(f"Written: {args.output}")
-    for attack, comparison in zip(attacks, comparisons, strict=True):
-        for note in comparison.notes():
-            print(f"{attack.file}: {note}")
-    check_agreement([(str(attack.file), one) for attack, one in zip(attacks, comparisons, strict=True)])
-    if any(comparison.budgets for comparison in comparisons):
-        print("No attack contradicts the certificate")
-
-
-def _attack_files(folder: Path) -> list[Path]:
-    """Those in a folder with results, in one that holds such folders, and in that of a run."""
-    patterns = ("attack.json", "*/attack.json", "attacks/*/attack.json")
-    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
-
-
-def _certificate_file(paths: list[Path]) -> Path:
-    files = [file for path in paths for file in _certificate_files(path)]
-    if len(files) != 1:
-        found = "none" if not files else f"{len(files)} ({', '.join(map(str, files))})"
-        raise InputError(
-            f"one certificate.json is needed, {found} found: give one run folder, certified with python -m sb3_camp.certify, "
-            "or the files"
-        )
-    return files[0]
-
-
-def _certificate_files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        candidates = (path / "certification" / "certificate.json", path / "certificate.json")
-        yield from [file for file in candidates if file.is_file()][:1]
-    elif _format(path) == CERTIFICATE_FORMAT:
-        yield path
-
-
-def _format(path: Path) -> Any:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON: {' '.join(str(error).split())}") from None
-    return content.get("format") if isinstance(content, dict) else None
+    print_verdict(results)
 
 
 def _print_table(

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from sb3_camp.certification.assumptions import Evidence
-from sb3_camp.certification.bands import largest_ratio
+from sb3_camp.certification.bands import berk_jones_level, largest_ratio
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import Ceiling, Certificate, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
@@ -19,6 +19,15 @@ from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.tasks import is_image_task
 from sb3_camp.version import __version__
+
+
+def default_radii(sigma: float) -> np.ndarray:
+    """
+    :param sigma: standard deviation of the noise on the observations
+    :return: the l2 radii of a certificate unless others are asked for, ascending, shape (121,)
+    """
+    # Without the last digits, which are those of rounding: 0.225, not 0.22499999999999998
+    return np.array([float(f"{radius:.12g}") for radius in sigma * np.linspace(0, 3, 121)])
 
 
 def certificate_of(evidence: Evidence, radii: Sequence[float] | np.ndarray, **options: Any) -> Certificate:
@@ -90,8 +99,7 @@ def build_certificate(
         *(Quantity("cvar", q, [band.cvar(q, ratio) for ratio in ratios]) for q in cvars),
     ]
     reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
-    n_thresholds = None if support is None else max(1, len({value for value in support if value > min_return}))
-    ratio = largest_ratio(len(returns), alpha, method, n_thresholds)
+    ratio = largest_ratio(len(returns), alpha, method, _n_thresholds(support, min_return))
     first = logs[0]
     return Certificate(
         env_id=first.env_id,
@@ -129,6 +137,23 @@ def build_certificate(
             "scipy": scipy.__version__,
         },
     )
+
+
+def ceiling_of_more(certificate: Certificate, n_episodes: int) -> float:
+    """
+    :param certificate: a certificate
+    :param n_episodes: how many episodes to think of, at least as many as it has
+    :return: the ceiling that they would have (:class:`Ceiling`), in multiples of sigma
+    """
+    alpha, method = certificate.alpha, certificate.method
+    if method == "berk-jones":
+        # The level of so many episodes hardly differs
+        return largest_ratio(n_episodes, berk_jones_level(certificate.n_episodes, alpha), "clopper-pearson", 1)
+    return largest_ratio(n_episodes, alpha, method, _n_thresholds(certificate.support, certificate.min_return))
+
+
+def _n_thresholds(support: Sequence[float] | None, min_return: float) -> int | None:
+    return None if support is None else max(1, len({value for value in support if value > min_return}))
 
 
 def _slope(

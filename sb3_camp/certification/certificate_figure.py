@@ -14,6 +14,7 @@ from sb3_camp.text import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
@@ -223,7 +224,7 @@ def draw_certificate(axes: "Axes", certificate: Certificate, label: str, style: 
 
 def draw_curve(
     axes: "Axes", radii: Sequence[float], values: Sequence[float], label: str, style: dict[str, str], unit: int
-) -> None:
+) -> "Line2D":
     """
     Draw a bound as a staircase: the value at a radius holds for all smaller ones.
 
@@ -233,12 +234,13 @@ def draw_curve(
     :param label: for the legend
     :param style: see :func:`sb3_camp.certification.curve_style.curve_styles`
     :param unit: what to divide radii by
+    :return: the staircase
     """
     radii, values = [radius / unit for radius in radii], list(values)
     if radii[0] > 0:
         radii, values = [0.0, *radii], [values[0], *values]
     # Straight lines between the points would lie above the bound
-    axes.plot(
+    (line,) = axes.plot(
         radii,
         values,
         drawstyle="steps-pre",
@@ -247,3 +249,4 @@ def draw_curve(
         marker="." if len(radii) == 1 else "",
         label=shown_label(label),
     )
+    return line

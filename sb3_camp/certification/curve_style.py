@@ -6,7 +6,8 @@ from sb3_camp.errors import InputError
 
 # The palette of Okabe and Ito, "Color universal design" (2008), without its yellow, which is hard to see on white
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000")
-_LINES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # one for each colour, so that curves can be told apart without it
+_LINES = ("-", "--", "-.", ":")
 _N_STYLES = len(_COLOURS) * len(_LINES)  # their numbers have no common divisor, so each pair occurs
 
 
@@ -23,8 +24,8 @@ def curve_styles(labels: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def _style(index: int) -> dict[str, str]:
-    line, marker = _LINES[index % len(_LINES)]
-    return {"color": _COLOURS[index % len(_COLOURS)], "linestyle": line, "marker": marker}
+    hue = index % len(_COLOURS)
+    return {"color": _COLOURS[hue], "linestyle": _LINES[index % len(_LINES)], "marker": _MARKERS[hue]}
 
 
 def check_labels(labels: Sequence[str], panels: Iterable[Sequence[int]], what: str) -> None:

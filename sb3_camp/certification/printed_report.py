@@ -1,15 +1,15 @@
 """A certificate as text for people, for the terminal."""
 
 from sb3_camp.certification.assumptions import KNOWN
-from sb3_camp.certification.bands import berk_jones_level, largest_ratio
-from sb3_camp.certification.certificate import Certificate, Quantity
+from sb3_camp.certification.build import ceiling_of_more
+from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.quantity_text import decimals, meaning
 from sb3_camp.certification.rounded_text import (
     ceil_decimals,
     confidence,
     exact,
     floor_decimals,
     floor_digits,
-    percent,
     quotient,
 )
 from sb3_camp.certification.sensor_table import print_sensors
@@ -79,23 +79,11 @@ def _print_curve(certificate: Certificate, every: int) -> None:
 def _print_quantities(certificate: Certificate, every: int) -> None:
     print("\nCertified with the same confidence, together with the returns above:")
     for index, one in enumerate(certificate.quantities, start=1):
-        print(f"[{index}] {_meaning(one)}")
+        print(f"[{index}] {meaning(one)}")
     print(f"\n{'radius':>12}" + "".join(f"{f'[{index}]':>14}" for index in range(1, len(certificate.quantities) + 1)))
     for row, radius in list(enumerate(certificate.radii))[::every]:
-        values = (floor_decimals(one.certified[row], _decimals(one)) for one in certificate.quantities)
+        values = (floor_decimals(one.certified[row], decimals(one)) for one in certificate.quantities)
         print(f"{floor_digits(radius, 6):>12}" + "".join(f"{value:>14}" for value in values))
-
-
-def _meaning(quantity: Quantity) -> str:
-    if quantity.kind == "probability":
-        return f"probability that an episode returns at least {exact(quantity.at)}"
-    if quantity.kind == "quantile":
-        return f"return that an episode reaches, except with a probability of {percent(quantity.at)}"
-    return f"mean return of the worst {percent(quantity.at)} of the episodes"
-
-
-def _decimals(quantity: Quantity) -> int:
-    return 5 if quantity.kind == "probability" else 3
 
 
 def _print_slope(certificate: Certificate) -> None:
@@ -115,7 +103,7 @@ def _print_slope(certificate: Certificate) -> None:
 
 def _print_ceiling(certificate: Certificate, ratio: float) -> None:
     sigma, m = certificate.sigma, certificate.n_episodes
-    more = _ceiling_of_more(10 * m, m, certificate)
+    more = ceiling_of_more(certificate, 10 * m)
     print(
         f"\nCeiling: beyond radius {ratio * sigma:.4g} ({ratio:.2f} sigma), {m} episodes certify less than half of what even\n"
         f"a perfect policy earns above the lowest return {exact(certificate.min_return)}; with {10 * m} episodes this would\n"
@@ -127,13 +115,3 @@ def _checkpoint(certificate: Certificate) -> str:
     model, timesteps = certificate.model, certificate.timesteps
     after = "" if timesteps is None else f"policy after {timesteps} steps"
     return after if model is None else printable(model) + (after and f", {after}")
-
-
-def _ceiling_of_more(more: int, m: int, certificate: Certificate) -> float:
-    alpha, method = certificate.alpha, certificate.method
-    if method == "berk-jones":
-        # The level of so many episodes hardly differs
-        return largest_ratio(more, berk_jones_level(m, alpha), "clopper-pearson", 1)
-    support = certificate.support
-    n_thresholds = None if support is None else max(1, sum(value > certificate.min_return for value in support))
-    return largest_ratio(more, alpha, method, n_thresholds)

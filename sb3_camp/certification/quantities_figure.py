@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from sb3_camp.certification.certificate import Certificate, Quantity
+from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import default_labels, draw_curve, not_covered
 from sb3_camp.certification.curve_style import curve_styles, literal
-from sb3_camp.certification.rounded_text import confidence, exact, percent
+from sb3_camp.certification.quantity_text import short_meaning
+from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.text import printable
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ def quantities_figure(certificate: Certificate) -> "Figure":
     from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
 
     of_returns = [("expected return", certificate.certified_return)]
-    of_returns += [(_label(one), one.certified) for one in certificate.quantities if one.kind != "probability"]
-    of_probability = [(_label(one), one.certified) for one in certificate.quantities if one.kind == "probability"]
+    of_returns += [(short_meaning(one), one.certified) for one in certificate.quantities if one.kind != "probability"]
+    of_probability = [(short_meaning(one), one.certified) for one in certificate.quantities if one.kind == "probability"]
     panels = [("certified return", of_returns), *([("certified probability", of_probability)] if of_probability else [])]
     figure = Figure(figsize=(6.4 if len(panels) == 1 else 10.0, 4.4), layout="constrained")
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
@@ -42,15 +43,6 @@ def quantities_figure(certificate: Certificate) -> "Figure":
     figure.suptitle("\n".join(map(literal, texts)), fontsize="small")
     figure.supxlabel("l2 norm of the attack on the observations of an episode", fontsize="medium")
     return figure
-
-
-def _label(quantity: Quantity) -> str:
-    share = percent(quantity.at) if quantity.kind != "probability" else ""
-    return {
-        "probability": f"return of at least {exact(quantity.at)}",
-        "quantile": f"reached by all except {share} of the episodes",
-        "cvar": f"mean of the worst {share} of the episodes",
-    }[quantity.kind]
 
 
 def _draw(axes: "Axes", certificate: Certificate, curves: list[tuple[str, list[float]]]) -> None:

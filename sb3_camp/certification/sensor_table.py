@@ -2,53 +2,77 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.rounded_text import floor_digits
 from sb3_camp.text import printable
 
-_MOST_ROWS = 40
+MOST_ROWS = 40
+"""Of more sensors than these, people are shown the first."""
+
+
+class Sensor(NamedTuple):
+    """
+    What of a single sensor has the l2 norm of one sigma; at other radii it is in proportion.
+
+    With T steps, a deviation d at one step has the norm d / sigma in units of sigma, and the constant offset d at all steps
+    d / sigma * sqrt(T) (the l2 norm over the episode).
+
+    :param name: Its place in the observation, such as ``[2]`` or ``lidar[0]``; empty where all sensors have the same noise
+    :param deviation: Deviation at a single step: sigma of the sensor, in its units; 0 for one without noise, not covered
+    :param offset: Offset at all steps of the longest episode, in the same units
+    """
+
+    name: str
+    deviation: float
+    offset: float
+
+
+def sensors(certificate: Certificate) -> list[Sensor]:
+    """
+    :param certificate: the certificate; T is the longest of its episodes
+    :return: its sensors, a single one without a name where all have the same noise; empty for images, and where the length of
+        the episodes is not known
+    """
+    if not certificate.longest_episode or certificate.pixels:
+        return []
+    sigma = certificate.sigma if certificate.sensor_sigma is None else certificate.sensor_sigma
+    root = math.sqrt(certificate.longest_episode)
+    return [Sensor(name, deviation, deviation / root) for name, deviation in _entries(sigma)]
 
 
 def print_sensors(certificate: Certificate) -> None:
     """
-    Print which perturbations of a single sensor have the l2 norm of one sigma.
+    Print which perturbations of a single sensor have the l2 norm of one sigma, see :class:`Sensor`.
 
-    With T steps, a deviation d at one step has the norm d / sigma in units of sigma, and the constant offset d at all steps
-    d / sigma * sqrt(T) (the l2 norm over the episode). At other radii all of them are in proportion.
-
-    :param certificate: the certificate; T is the longest of its episodes
+    :param certificate: the certificate
     """
-    if certificate.longest_episode is None or certificate.pixels:
-        return
-    steps = certificate.longest_episode
-    if certificate.sensor_sigma is None:
-        offset = floor_digits(certificate.sigma / math.sqrt(steps), 3)
+    found, steps = sensors(certificate), certificate.longest_episode
+    if found and certificate.sensor_sigma is None:
+        (one,) = found
         print(
-            f"\nOf a single sensor, radius {floor_digits(certificate.sigma, 6)} (1 sigma) covers one deviation of "
-            f"{floor_digits(certificate.sigma, 3)}, or an offset of\n{offset} through all of the {steps} steps of the longest "
-            "episode (offset / sigma * sqrt(steps) is its radius in sigma)"
+            f"\nOf a single sensor, radius {floor_digits(one.deviation, 6)} (1 sigma) covers one deviation of "
+            f"{floor_digits(one.deviation, 3)}, or an offset of\n{floor_digits(one.offset, 3)} through all of the {steps} "
+            "steps of the longest episode (offset / sigma * sqrt(steps) is its radius in sigma)"
         )
-        return
-    print(f"\nOf a single sensor, radius 1 covers one deviation, or an offset at all {steps} steps of the longest episode:")
-    print(f"{'sensor':>20} {'one deviation':>14} {'offset':>12}")
-    rows = list(_rows(certificate.sensor_sigma))
-    for name, sigma in rows[:_MOST_ROWS]:
-        offset = floor_digits(sigma / math.sqrt(steps), 3)
-        print(
-            f"{printable(name):>20} {floor_digits(sigma, 3):>14} {offset:>12}" if sigma > 0 else f"{name:>20}    not covered"
-        )
-    if len(rows) > _MOST_ROWS:
-        print(f"... and {len(rows) - _MOST_ROWS} more")
+    elif found:
+        length = f"all {steps} steps of the longest episode"
+        print(f"\nOf a single sensor, radius 1 covers one deviation, or an offset at {length}:")
+        print(f"{'sensor':>20} {'one deviation':>14} {'offset':>12}")
+        for one in found[:MOST_ROWS]:
+            covered = f"{floor_digits(one.deviation, 3):>14} {floor_digits(one.offset, 3):>12}"
+            print(f"{printable(one.name):>20} " + (covered if one.deviation > 0 else "   not covered"))
+        if len(found) > MOST_ROWS:
+            print(f"... and {len(found) - MOST_ROWS} more")
 
 
-def _rows(sigma: Any, name: str = "", index: tuple[int, ...] = ()) -> Iterator[tuple[str, float]]:
+def _entries(sigma: Any, name: str = "", index: tuple[int, ...] = ()) -> Iterator[tuple[str, float]]:
     if isinstance(sigma, dict):
         for key, value in sigma.items():
-            yield from _rows(value, key)
+            yield from _entries(value, key)
     elif isinstance(sigma, list):
         for i, value in enumerate(sigma):
-            yield from _rows(value, name, (*index, i))
+            yield from _entries(value, name, (*index, i))
     else:
         yield (f"{name}[{', '.join(map(str, index))}]" if index else name), float(sigma)

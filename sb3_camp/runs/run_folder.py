@@ -106,10 +106,17 @@ class RunFolder:
             command += ["-f", str(self.path.parent.parent), "--exp-id", number[1]]
         else:
             command += ["--model", str(self.path / f"{env_name}.zip")]
-        noise = self.smoothing_noise(unknown_were_checked=True)
-        if noise is None or noise.sigma == 0:
+        if not self.has_noise():
             command += ["--sigma", "S"]
         return shlex.join(command)
+
+    def has_noise(self) -> bool:
+        """
+        :return: whether the settings tell of smoothing noise, so that an evaluation needs no other
+        :raises InputError: if it cannot carry a certificate
+        """
+        noise = self.smoothing_noise(unknown_were_checked=True)
+        return noise is not None and noise.sigma > 0
 
     def scenario(self, evaluation: bool = False) -> Scenario:
         """

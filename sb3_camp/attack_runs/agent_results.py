@@ -1,0 +1,121 @@
+"""What there is on one agent: its certificate, and the attacks on it that the certificate speaks of."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sb3_camp.attack_runs.attack_files import read_attack
+from sb3_camp.attack_runs.attack_result import AttackResult
+from sb3_camp.attack_runs.consistency import Comparison, check_agreement, compare, evaluated_returns, incomparable
+from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
+from sb3_camp.errors import InputError
+from sb3_camp.files import read_json
+from sb3_camp.text import printable
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedAttack:
+    """
+    :param file: Where it was read
+    :param content: The attack
+    :param comparison: What came of its comparison with the certificate
+    """
+
+    file: Path
+    content: AttackResult
+    comparison: Comparison
+
+
+@dataclass(frozen=True, eq=False)
+class AgentResults:
+    """
+    :param file: The ``certificate.json``
+    :param certificate: Its content
+    :param attacks: The attacks that it speaks of
+    :param left_out: In words, which attacks it does not speak of, and why
+    """
+
+    file: Path
+    certificate: Certificate
+    attacks: list[ComparedAttack]
+    left_out: list[str]
+
+    @property
+    def contents(self) -> list[AttackResult]:
+        """The attacks."""
+        return [attack.content for attack in self.attacks]
+
+    @property
+    def comparisons(self) -> list[Comparison]:
+        """What came of the comparison of each attack."""
+        return [attack.comparison for attack in self.attacks]
+
+
+def find_results(paths: Sequence[Path]) -> AgentResults:
+    """
+    :param paths: A run folder, or other folders and files that hold one ``certificate.json`` and perhaps some ``attack.json``
+    :return: what they hold. Of the attacks in a folder those that the certificate does not speak of are left out: the folder
+        of a run may hold attacks on other checkpoints, or without noise
+    :raises InputError: if there is not just one certificate, a file cannot be read, or the certificate does not speak of an
+        attack that was named
+    """
+    certificate_file = _certificate_file(paths)
+    certificate = read_certificate(certificate_file)
+    evaluated = evaluated_returns(certificate, certificate_file)
+    attacks, left_out = [], []
+    for path in paths:
+        for file in attack_files(path) if path.is_dir() else [path] if path != certificate_file else []:
+            attack = read_attack(file)
+            reason = incomparable(attack, certificate)
+            if reason is None:
+                attacks.append(ComparedAttack(file, attack, compare(attack, certificate, evaluated)))
+            elif path.is_dir():
+                left_out.append(f"{file}: {reason}")
+            else:
+                raise InputError(f"{file}: not comparable with {certificate_file}: {reason}")
+    return AgentResults(certificate_file, certificate, attacks, left_out)
+
+
+def print_verdict(results: AgentResults) -> None:
+    """
+    Print what came of the comparisons.
+
+    :param results: What is known of an agent
+    :raises CertificateViolation: if attacked episodes contradict the certificate
+    """
+    for attack in results.attacks:
+        for note in attack.comparison.notes():
+            print(f"{printable(str(attack.file))}: {note}")
+    check_agreement((str(attack.file), attack.comparison) for attack in results.attacks)
+    if any(comparison.budgets for comparison in results.comparisons):
+        print("No attack contradicts the certificate")
+
+
+def attack_files(folder: Path) -> list[Path]:
+    """
+    :param folder: A folder with results, one that holds such folders, or that of a run
+    :return: the ``attack.json`` in it
+    """
+    patterns = ("attack.json", "*/attack.json", "attacks/*/attack.json")
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+
+
+def _certificate_file(paths: Sequence[Path]) -> Path:
+    files = [file for path in paths for file in _certificate_files(path)]
+    if len(files) != 1:
+        found = "none" if not files else f"{len(files)} ({', '.join(map(str, files))})"
+        raise InputError(
+            f"one certificate.json is needed, {found} found: give one run folder, certified with python -m sb3_camp.certify, "
+            "or the files"
+        )
+    return files[0]
+
+
+def _certificate_files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        candidates = (path / "certification" / "certificate.json", path / "certificate.json")
+        yield from [file for file in candidates if file.is_file()][:1]
+        return
+    content = read_json(path)
+    if isinstance(content, dict) and content.get("format") == CERTIFICATE_FORMAT:
+        yield path
