@@ -12,6 +12,7 @@ COMMANDS = {
     "certify": "from the log of such an evaluation to a certificate: how much return no attack can take away",
     "attack": "play episodes whose observations an adversary perturbs, and compare them with the certificate",
     "plot": "certificates and attacks of several runs on one picture, and side by side in a table",
+    "report": "one HTML file on an agent for whoever signs: what is certified, from what, and what not",
 }
 
 

@@ -5,12 +5,12 @@ import sys
 
 # They read files that may come from elsewhere, in a folder that may. `evaluate` and `attack` load agents and environments,
 # which may be modules of the working folder
-_NEED_NONE = ("certify", "plot")
+_NEED_NONE = ("certify", "plot", "report")
 
 
 def leave_working_folder() -> None:
     """
-    Take the working folder off ``sys.path`` if Python is about to run the module of ``certify`` or ``plot``.
+    Take the working folder off ``sys.path`` if Python is about to run the module of a command that needs none of the user.
 
     ``python -m`` puts it in front, so that a ``yaml.py`` in the folder of a run would be imported in place of the library. To
     be called before anything else is imported. (What Python itself imports before it comes to this package cannot be kept

@@ -54,7 +54,9 @@ def test_the_wheel_holds_every_module_and_yml_and_the_start_up_files(distributio
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "sb3_camp").rglob("*.py")}
     ymls = {f"sb3_camp/{path.relative_to(ROOT)}" for path in (ROOT / "hyperparams").rglob("*.yml")}
     assert len(ymls) >= 4
-    expected = modules | ymls | START_UP | {"sb3_camp/py.typed"}
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "sb3_camp").rglob("*.j2")}
+    assert len(templates) >= 1
+    expected = modules | ymls | templates | START_UP | {"sb3_camp/py.typed"}
     assert expected <= names
     assert expected <= recorded, "what is not in RECORD survives an uninstall"
     own = {name for name in names if ".dist-info/" not in name}

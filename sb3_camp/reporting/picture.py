@@ -1,0 +1,197 @@
+"""The picture of a report: curves and attacks as inline SVG that shows its numbers to a pointer, without scripts."""
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from sb3_camp.attack_runs.attack_figure import draw_attack, draw_violations
+from sb3_camp.attack_runs.attack_result import AttackResult
+from sb3_camp.attack_runs.consistency import Comparison
+from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate_figure import draw_curve
+from sb3_camp.certification.curve_style import curve_styles, literal
+from sb3_camp.certification.quantity_text import decimals, short_meaning
+from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
+from sb3_camp.text import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH, _HEIGHT = 7.2, 4.0  # of a panel, in inches
+_MOST_TIPS, _MARKERS = 120, 8
+_EXPECTED = "certified expected return"
+_PREFIX = "picture-"
+_SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
+
+Curve = tuple[str, list[float], int]
+"""What a curve is of, its value at each radius, and how many decimals to show."""
+
+
+def report_picture(
+    certificate: Certificate, attacks: Sequence[AttackResult] = (), comparisons: Sequence[Comparison] = ()
+) -> Markup:
+    """
+    Draw what is certified, as staircases, and the mean returns under attack with their confidence intervals; probabilities
+    have a panel of their own. Curves differ in colour, line and marker.
+
+    :param certificate: The certificate
+    :param attacks: Attacks that it speaks of
+    :param comparisons: What came of the comparison of each
+    :return: an ``svg`` element to stand in an HTML page; what a pointer rests on is explained by ``title`` elements
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
+
+    returns: list[Curve] = [(_EXPECTED, certificate.certified_return, 3)]
+    probabilities: list[Curve] = []
+    for one in certificate.quantities:
+        (probabilities if one.kind == "probability" else returns).append(
+            (f"certified: {short_meaning(one)}", one.certified, decimals(one))
+        )
+    panels = [returns, *([probabilities] if probabilities else [])]
+    tips: dict[str, str] = {}
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": _PREFIX}):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels)), layout="constrained")
+        for axes, curves in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+            names = dict(zip(attack_names(attacks), attacks, strict=True)) if curves is returns else {}
+            styles = curve_styles([*(label for label, *_ in curves), *names])
+            for label, values, _ in curves:
+                line = draw_curve(axes, certificate.radii, values, label, styles[label], 1)
+                line.set(marker=styles[label]["marker"], markevery=max(1, len(certificate.radii) // _MARKERS))
+            for name, attack in names.items():
+                draw_attack(axes, attack, f"{literal(name)} (mean, {attack.confidence:.0%} interval)", styles[name], 1)
+            if curves is returns:
+                draw_violations(axes, comparisons, 1)
+                _mark_mean(axes, certificate, tips)
+            _finish(axes, certificate, curves is probabilities)
+            _add_tips(axes, certificate, curves, tips)
+            for name, attack in names.items():
+                _add_attack_tips(axes, name, attack, tips)
+        file = io.BytesIO()
+        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    return _inline(file.getvalue(), tips)
+
+
+def attack_names(attacks: Sequence[AttackResult]) -> list[str]:
+    """
+    :param attacks: The attacks
+    :return: what to call each, distinct
+    """
+    names = [f"attacked: {printable(attack.settings.attack)}" for attack in attacks]
+    return [
+        name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
+        for position, name in enumerate(names)
+    ]
+
+
+def _mark_mean(axes: "Axes", certificate: Certificate, tips: dict[str, str]) -> None:
+    axes.plot(
+        0,
+        certificate.mean_return,
+        marker="*",
+        markersize=12,
+        color="black",
+        linestyle="",
+        clip_on=False,
+        label="mean return of the episodes, without an attack",
+        zorder=6,
+        gid=_tip(tips, f"without an attack: mean return {certificate.mean_return:.2f}, certified {_first(certificate)}"),
+    )
+
+
+def _first(certificate: Certificate) -> str:
+    return f"{floor_decimals(certificate.certified_return[0], 3)} at radius {exact(certificate.radii[0])}"
+
+
+def _finish(axes: "Axes", certificate: Certificate, of_probability: bool) -> None:
+    axes.set_xlim(left=0)
+    if of_probability:
+        axes.set_ylim(0, 1.02)
+    else:
+        axes.set_ylim(bottom=min(certificate.min_return, axes.get_ylim()[0]))
+    axes.set_ylabel("probability" if of_probability else "return of an episode")
+    axes.set_xlabel("radius: l2 norm of all changes to the observations of an episode")
+    axes.grid(alpha=0.3)
+    # Above the axes, where it hides nothing
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+
+
+def _add_tips(axes: "Axes", certificate: Certificate, curves: Sequence[Curve], tips: dict[str, str]) -> None:
+    """A strip over each step of the staircases, not to be seen, that tells the bounds there."""
+    radii = certificate.radii
+    shown = np.unique(np.linspace(0, len(radii) - 1, min(_MOST_TIPS, len(radii))).round().astype(int)).tolist()
+    left = 0.0
+    for index in shown:
+        if radii[index] > left:
+            # What holds at its right end holds all over the strip
+            bounds = [f"{label} at least {floor_decimals(values[index], places)}" for label, values, places in curves]
+            ratio = floor_decimals(quotient(radii[index], certificate.sigma), 3)
+            text = f"radius up to {floor_digits(radii[index], 6)} ({ratio} sigma): {', '.join(bounds)}"
+            axes.axvspan(left, radii[index], facecolor="none", edgecolor="none", linewidth=0, zorder=8, gid=_tip(tips, text))
+        left = max(left, radii[index])
+
+
+def _add_attack_tips(axes: "Axes", name: str, attack: AttackResult, tips: dict[str, str]) -> None:
+    for one in attack.budgets:
+        interval = one.confidence_interval
+        ends = "" if interval is None else f" ({attack.confidence:.0%} interval {interval[0]:.2f} to {interval[1]:.2f})"
+        text = f"{name}, budget {exact(one.budget)}: mean return {one.mean_return:.2f}{ends}"
+        axes.plot(
+            one.budget,
+            one.mean_return,
+            marker="o",
+            markersize=12,
+            markerfacecolor="none",
+            markeredgecolor="none",
+            clip_on=False,
+            zorder=9,
+            gid=_tip(tips, text),
+        )
+
+
+def _tip(tips: dict[str, str], text: str) -> str:
+    """Keep what a pointer is told, and make an id for what it rests on."""
+    name = f"tip{len(tips)}"
+    tips[name] = text
+    return name
+
+
+def _inline(svg: bytes, tips: dict[str, str]) -> Markup:
+    """
+    What of matplotlib's file may stand in a page: no metadata, ids that are those of nothing else in the page, ``href``
+    instead of ``xlink:href``, and its size left to the page.
+    """
+    root = ET.fromstring(svg)  # which matplotlib has just written
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):
+                parent.remove(child)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', ET.tostring(root, encoding="unicode")))
+    for element in root.iter():
+        element.tag = element.tag.removeprefix(_SVG)
+        name = element.attrib.pop("id", "")
+        if name in tips:
+            title = ET.Element("title")
+            title.text = tips[name]
+            element.insert(0, title)
+            element.set("class", "tip")
+        elif name in used:
+            element.set("id", _PREFIX + name)
+        for key, value in list(element.attrib.items()):
+            if key == f"{_XLINK}href":
+                del element.attrib[key]
+                element.set("href", f"#{_PREFIX}{value.removeprefix('#')}")
+            elif "url(#" in value:
+                element.set(key, value.replace("url(#", f"url(#{_PREFIX}"))
+    root.attrib = {
+        "viewBox": root.attrib["viewBox"],
+        "class": "picture",
+        "role": "img",
+        "aria-label": "What is certified as a function of the radius; the numbers stand in the table below",
+    }
+    return Markup(ET.tostring(root, encoding="unicode"))
