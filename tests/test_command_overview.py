@@ -26,6 +26,7 @@ IMPORTED = (
     "yaml",
     "gymnasium",
     "matplotlib",
+    "jinja2",
     "torch",
     "user_env",
 )
@@ -51,12 +52,12 @@ def test_no_module_that_lies_in_the_working_folder_is_run(tmp_path, console_scri
     write_evaluation(folder / "evaluations.npz", [9.0, 8.0])
     for name in IMPORTED:
         (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write('{name} ')\n")
-    certify, plot = ["certify", "evaluations.npz", "--radii", "0"], ["plot", "certificate", "."]
+    certify, plot, report = ["certify", "evaluations.npz", "--radii", "0"], ["plot", "certificate", "."], ["report", "."]
     for start in ([console_script], ["-m", "sb3_camp"]):
-        for command in (certify, plot):
+        for command in (certify, plot, report):
             done = in_process(folder, *start, *command)
             assert (done.returncode, done.stderr) == (0, "")
-    for name, *arguments in (certify, plot):
+    for name, *arguments in (certify, plot, report):
         done = in_process(folder, "-m", f"sb3_camp.{name}", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
     assert not (tmp_path / "executed").exists()

@@ -1,5 +1,5 @@
 """
-From nothing to two certified curves: CAMP and a DQN trained on the same noise, on CartPole with sigma = 0.4.
+From nothing to two certified curves and a report: CAMP and a DQN trained on the same noise, on CartPole with sigma = 0.4.
 
 Each step is a command that you could type yourself, and is printed before it runs. The two agents run side by side, one core
 each.
@@ -115,8 +115,13 @@ def main() -> None:
     picture = folder / "certified_curves.png"
     run(["-m", "sb3_camp.plot", "certificate", *map(str, runs), "-o", str(picture)])
 
+    print(f"\n5. All about {ALGOS[0]}'s agent on one page, for whoever has to sign")
+    page = folder / "report.html"
+    run(["-m", "sb3_camp.report", str(runs[0]), "-o", str(page)])
+
     print(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes.")
     print(f"  picture       {picture}")
+    print(f"  report        {page}")
     for run_folder in runs:
         print(f"  certificate   {run_folder / 'certification' / 'certificate.json'}")
         print(f"  model         {run_folder / 'best_model.zip'}")

@@ -22,8 +22,8 @@ from sb3_camp.text import printable
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH, _HEIGHT = 7.2, 4.0  # of a panel, in inches
-_MOST_TIPS, _MARKERS = 120, 8
+_WIDTH, _HEIGHT, _LINE = 7.2, 3.6, 0.18  # of a panel and of a line of its legend, in inches
+_MOST_TIPS, _MARKERS, _LONGEST_NAME = 120, 8, 40
 _EXPECTED = "certified expected return"
 _PREFIX = "picture-"
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
@@ -56,8 +56,11 @@ def report_picture(
     panels = [returns, *([probabilities] if probabilities else [])]
     tips: dict[str, str] = {}
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _PREFIX}):
-        figure = Figure(figsize=(_WIDTH, _HEIGHT * len(panels)), layout="constrained")
-        for axes, curves in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
+        heights = [_HEIGHT + _LINE * len(curves) for curves in panels]
+        heights[0] += _LINE * (1 + len(attacks))
+        figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
+        grid = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
+        for axes, curves in zip(grid[:, 0], panels, strict=True):
             names = dict(zip(attack_names(attacks), attacks, strict=True)) if curves is returns else {}
             styles = curve_styles([*(label for label, *_ in curves), *names])
             for label, values, _ in curves:
@@ -82,7 +85,7 @@ def attack_names(attacks: Sequence[AttackResult]) -> list[str]:
     :param attacks: The attacks
     :return: what to call each, distinct
     """
-    names = [f"attacked: {printable(attack.settings.attack)}" for attack in attacks]
+    names = [f"attacked: {printable(attack.settings.attack)[:_LONGEST_NAME]}" for attack in attacks]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
         for position, name in enumerate(names)
@@ -99,7 +102,7 @@ def _mark_mean(axes: "Axes", certificate: Certificate, tips: dict[str, str]) -> 
         linestyle="",
         clip_on=False,
         label="mean return of the episodes, without an attack",
-        zorder=6,
+        zorder=9,
         gid=_tip(tips, f"without an attack: mean return {certificate.mean_return:.2f}, certified {_first(certificate)}"),
     )
 
@@ -118,7 +121,7 @@ def _finish(axes: "Axes", certificate: Certificate, of_probability: bool) -> Non
     axes.set_xlabel("radius: l2 norm of all changes to the observations of an episode")
     axes.grid(alpha=0.3)
     # Above the axes, where it hides nothing
-    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+    axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 
 
 def _add_tips(axes: "Axes", certificate: Certificate, curves: Sequence[Curve], tips: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sb3_camp.attack_runs.agent_results import AgentResults
+from sb3_camp.attack_runs.agent_results import AgentResults, ComparedAttack
 from sb3_camp.attack_runs.attack_result import AttackSettings
 from sb3_camp.certification.assumptions import GIVEN
 from sb3_camp.certification.build import default_radii
@@ -22,7 +22,7 @@ _LINE = 60  # a line that is longer ends in front of the next option
 # Fields of AttackSettings that other options stand for, or none
 _NO_OPTION = {
     *("env_id", "env_kwargs", "env_wrappers", "algo", "model", "model_sha256", "timesteps", "deterministic", "sigma"),
-    *("clean_keys", "attack", "n_episodes", "device", "versions"),
+    *("clean_keys", "attack", "n_episodes", "device", "versions", "native_vec_env", "adversary_sha256"),
 }
 
 
@@ -63,7 +63,7 @@ def reproduction(results: AgentResults) -> list[Step]:
     if certificate.model_sha256 is None:  # not episodes that can be played again
         logs = [source.path for source in certificate.sources]
     steps.append(Step("Certify these episodes.", _certify(certificate, logs)))
-    steps += [_attack(attack.content.settings, attack.content.budgets, run) for attack in results.attacks]
+    steps += [_attack(attack, run) for attack in results.attacks]
     return steps
 
 
@@ -74,7 +74,10 @@ def _run(certificate: Certificate, file: Path) -> RunFolder | None:
     folders = (path.parent for path in found_above(certificate.model, file) if path.is_file())
     folder = next(folders, None)
     try:
-        return RunFolder.read(folder) if folder is not None and RunFolder.is_run_folder(folder) else None
+        run = RunFolder.read(folder) if folder is not None and RunFolder.is_run_folder(folder) else None
+        if run is not None:
+            run.has_noise()  # or its settings cannot be those of the episodes
+        return run
     except InputError:
         return None
 
@@ -105,9 +108,13 @@ def _log(source: Source, file: Path) -> EpisodeLog | None:
 def _size(source: Source, log: EpisodeLog | None) -> list[str]:
     options = [] if source.episodes is None else ["-n", str(source.episodes)]
     options += [] if source.n_envs is None else ["--n-envs", str(source.n_envs)]
-    options += ["--vec-env", "dummy"] if source.native_vec_env is False else []
+    options += [] if source.native_vec_env is None else _vec_env(source.native_vec_env)
     options += ["--q-gap"] if source.q_gap is not None else []
     return options + ([] if log is None or log.seed is None else ["--seed", str(log.seed)])
+
+
+def _vec_env(native: bool) -> list[str]:
+    return ["--vec-env", "native" if native else "dummy"]
 
 
 class _Untold(Exception):
@@ -179,14 +186,18 @@ def _support(values: Sequence[float]) -> list[str]:
     return list(map(exact, values))
 
 
-def _attack(settings: AttackSettings, budgets: Sequence[Any], run: RunFolder | None) -> Step:
+def _attack(attack: ComparedAttack, run: RunFolder | None) -> Step:
+    settings = attack.content.settings
     text = f"Attack the agent with {settings.attack}."
     try:
         words = _play("attack", settings, run)
     except _Untold as reason:
         return Step(f"{text[:-1]}: {reason}.")
-    words += ["--attack", settings.attack, "--budget", *(exact(one.budget) for one in budgets)]
-    words += ["--sigma", exact(settings.sigma), "-n", str(settings.n_episodes)]
+    words += ["--attack", settings.attack, "--budget", *(exact(one.budget) for one in attack.content.budgets)]
+    words += ["--sigma", exact(settings.sigma), "-n", str(settings.n_episodes), *_vec_env(settings.native_vec_env)]
+    if settings.adversary_sha256 is not None:
+        text += f" The SHA-256 of the adversary must be {settings.adversary_sha256}."
+        words += ["--adversary", str(attack.file.with_name("adversary.zip"))]
     for field in fields(settings):
         value = getattr(settings, field.name)
         default = field.default if field.default is not MISSING else None
