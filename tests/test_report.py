@@ -127,7 +127,7 @@ def test_what_identifies_agent_environment_noise_and_episodes_is_named(tmp_path)
     text = text_of(parsed(page(certificate, tmp_path)))
     for known in (
         *("ppo", "models/ppo.zip", "a" * 64, "1000 steps", "greedy", "Thermostat-v1", "Thermostat-v0", '{"rooms": 2}'),
-        *("thermostat 1.2", "0.4, the same on each entry", "96 steps", "berk-jones", "b" * 64, "python 3.11"),
+        *("thermostat 1.2", "0.4 on each entry", "96 steps", "berk-jones", "b" * 64, "python 3.11"),
         *("An expected return of 10 is certified up to radius 0.123456", "An expected return of 100 is not certified"),
         "assumed by whoever made the certificate",
         "0.0100 at radius 0, 0.1000 at radius 0.4, 0.4000 at radius 0.8",
@@ -159,6 +159,17 @@ def test_a_radius_is_translated_to_each_sensor(tmp_path):
     assert (one.name, one.deviation, one.offset * math.sqrt(96)) == ("", 0.4, pytest.approx(0.4))
     for silent in (full_certificate(longest_episode=None), full_certificate(longest_episode=0), full_certificate(pixels=True)):
         assert sensors(silent) == [] and "sensors" not in {e.get("id") for e in parsed(page(silent, tmp_path)).iter()}
+
+
+def test_the_unit_is_named(tmp_path):
+    def section(entries: list[Any]) -> str:
+        certificate = full_certificate(env_wrappers={"env_wrapper": entries})
+        return text_of(parsed(page(certificate, tmp_path)).find(".//section[@id='sensors']"))
+
+    noise = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.4}}
+    normaliser = {"sb3_camp.wrappers.FrozenNormalizeObservation": {"mean": [0.0], "var": [1.0]}}
+    assert "in the units of the observation." in section([noise, normaliser])
+    assert "in standard deviations of each entry" in section([normaliser, noise])
 
 
 def test_images_have_their_radii_in_255ths_too(tmp_path):

@@ -44,6 +44,7 @@ def report_page(results: AgentResults) -> str:
         agent=tested.agent_facts(certificate),
         environment=tested.environment_facts(certificate),
         evidence=tested.evidence_facts(certificate),
+        unit=tested.unit(certificate),
         sensors=_sensors(certificate),
         more_sensors=max(0, len(sensors(certificate)) - MOST_ROWS),
         attacks=[(name, tested.attack_text(one.settings)) for name, one in zip(names, results.contents, strict=True)],

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from sb3_camp.attack_runs.attack_result import AttackSettings
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.rounded_text import confidence, exact, floor_digits, quotient
+from sb3_camp.runs.scenario import Scenario
 
 UNKNOWN = "not known: the logs do not tell"
 
@@ -47,12 +48,26 @@ def environment_facts(certificate: Certificate) -> list[Fact]:
         Fact("Settings", _json(certificate.env_kwargs)),
         Fact("Wrappers", _json(certificate.env_wrappers)),
         Fact("Versions", _versions(certificate.env_versions)),
-        Fact("Observations", "images, pixel values from 0 to 255" if certificate.pixels else "numbers, in their own units"),
+        Fact("Sigma and radii are in", unit(certificate)),
         Fact("Noise on them (sigma)", _noise(certificate)),
     ]
     if certificate.clean_keys:
         facts.append(Fact("Left without noise", f"{', '.join(certificate.clean_keys)} (changes of these are not covered)"))
     return facts
+
+
+def unit(certificate: Certificate) -> str:
+    """
+    :param certificate: the certificate
+    :return: what sigma, radii and changes of observations are measured in
+    """
+    if certificate.pixels:
+        return "pixel values from 0 to 255"
+    if certificate.env_wrappers is None:
+        return "the units of the observation where the noise is added"
+    if Scenario(certificate.env_id or "", wrappers=certificate.env_wrappers).noise_is_on_normalized():
+        return "standard deviations of each entry: observations are normalised before the noise is added"
+    return "the units of the observation"
 
 
 def evidence_facts(certificate: Certificate) -> list[Fact]:
@@ -94,7 +109,7 @@ def _noise(certificate: Certificate) -> str:
     text = exact(certificate.sigma)
     if certificate.pixels:
         text += f" of 255 ({floor_digits(quotient(certificate.sigma, 255), 6)})"
-    return f"{text}, the same on each entry"
+    return f"{text} on each entry"
 
 
 def _json(entry: dict[str, Any] | None) -> str:
