@@ -163,3 +163,28 @@ def test_says_how_the_bound_depends_on_the_lowest_return(tmp_path, capsys, metho
     numbers = re.findall(r"^(\S+) at radius 0, (\S+) at radius 0.4, (\S+) at radius 1.1$", text, re.M)[-1]
     for number, slope in zip(map(float, numbers), slopes[highest][[0, 2, 3]], strict=True):
         assert 0 <= number - slope <= 1.0001e-4
+
+
+NOISE = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 12.75}}
+
+
+@pytest.mark.parametrize(
+    ("wrappers", "versions", "reason"),
+    [
+        (["my.SeveralEpisodesAreOne"], {"gymnasium": "1", "my": "sha256:0"}, "my.SeveralEpisodesAreOne"),
+        ([], {"gymnasium": "1", "my_envs": "2"}, "also of my_envs"),  # which registered an env of its own as Pendulum-v1
+        (["rl_zoo3.wrappers.HistoryWrapper"], {"gymnasium": "1", "rl_zoo3": "2"}, None),
+        ([], None, None),  # of an older version
+    ],
+)
+def test_a_lowest_return_is_known_only_of_gymnasiums_own_episodes(wrappers, versions, reason, tmp_path, capsys):
+    path = tmp_path / "evaluations.npz"
+    changes: dict[str, Any] = {} if versions is None else {"env_versions": json.dumps(versions)}
+    changes |= dict(env_id="Pendulum-v1", env_kwargs="{}", min_reward=-16.0, sigma=12.75)
+    changes |= dict(env_wrappers=json.dumps({"env_wrapper": [NOISE, *wrappers]}))
+    write_evaluation(path, np.full(1000, -300.0), np.full(1000, 200), **changes)
+    if reason is None:
+        assert certify(path, "-o", tmp_path / "out") == 0
+    else:
+        assert reason in error_line(capsys, path)
+        assert certify(path, "--min-return", -10_000, "-o", tmp_path / "out") == 0

@@ -3,12 +3,14 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 from gymnasium import spaces
 from sb3_contrib import QRDQN, TQC, TRPO, RecurrentPPO
 from scipy import stats
 from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import DummyVecEnv
 from support.evaluation_envs import recorded
@@ -17,7 +19,7 @@ from sb3_camp import CAMPDQN
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episodes import play_episodes
-from sb3_camp.evaluation.independent_actions import actor
+from sb3_camp.evaluation.independent_actions import actor, fixed_policy
 
 OBSERVATIONS = np.zeros((400, 4), dtype=np.float32)
 
@@ -147,3 +149,29 @@ def test_a_matrix_that_is_kept_elsewhere_is_refused():
     with pytest.raises(InputError, match="without --stochastic"):
         actor(model, deterministic=False)
     actor(model, deterministic=True)
+
+
+class Normalizes(BaseFeaturesExtractor):
+    """By statistics that move with each batch, unless they are those of PyTorch, which stop in eval mode."""
+
+    def __init__(self, space, stops):
+        super().__init__(space, space.shape[0])
+        self.norm = th.nn.BatchNorm1d(space.shape[0])
+        self.stops = stops
+
+    def forward(self, observations):
+        return self.norm(observations) if self.stops else self.norm.train()(observations)
+
+
+@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_statistics_of_the_policy_must_not_move_while_it_plays(algorithm, stops):
+    env = make_vec_env("CartPole-v1", 4, wrapper_class=recorded)
+    options = dict(features_extractor_class=Normalizes, features_extractor_kwargs=dict(stops=stops))
+    model = algorithm("MlpPolicy", env, policy_kwargs=options, device="cpu")
+    if stops:
+        with fixed_policy(model):
+            play_episodes(model, env, 4, seed=0)
+    else:
+        with pytest.raises(InputError, match=r"the policy changes while it plays .*norm\.running_mean"), fixed_policy(model):
+            play_episodes(model, env, 4, seed=0)

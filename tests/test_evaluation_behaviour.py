@@ -262,3 +262,20 @@ def test_without_noise_only_the_past_is_checked():
     check(CountedEnv)
     with pytest.raises(InputError, match="once other episodes"):
         check(lambda: ShowsLevel(SeededOnce()))
+
+
+class DrawsWhenBuilt(CountedEnv):
+    """Its parameters are drawn once, by no seed."""
+
+    def __init__(self):
+        super().__init__()
+        self.mass = np.random.default_rng().random()
+
+    def reset(self, **kwargs):
+        observation, info = super().reset(**kwargs)
+        return observation + np.float32(self.mass), info
+
+
+def test_what_was_drawn_when_the_environment_was_built_is_refused():
+    with pytest.raises(InputError, match="what was drawn when it was built"):
+        check(DrawsWhenBuilt, noisy)

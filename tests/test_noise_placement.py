@@ -198,3 +198,26 @@ def test_a_keyword_sigma_of_another_environment_is_left_alone():
         assert scenario.with_noise(0.1).configured_noise() == (0.1, (), None)
     finally:
         del gym.registry["Sigma-v0"]
+
+
+class ReplacesItsOwnStep(gym.Wrapper):
+    """Its class passes observations on, but the object does not."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.step = self.show_the_state
+
+    def show_the_state(self, action):
+        _, *others = self.env.step(action)
+        return np.asarray(self.unwrapped.state, dtype=np.float32), *others
+
+
+@pytest.mark.parametrize("method", ["step", "reset"])
+def test_an_object_that_replaces_a_method_is_unknown_whatever_its_class_is(method):
+    wrapper = gym.make("CartPole-v1")  # a TimeLimit
+    assert layer_of(wrapper).shows is Shows.SAME
+    setattr(wrapper, method, getattr(wrapper, method))
+    assert layer_of(wrapper).shows is Shows.UNKNOWN
+    environment = EvaluationEnv("CartPole-v1", wrappers={"env_wrapper": [NOISE, f"{HERE}.ReplacesItsOwnStep"]})
+    with pytest.raises(InputError, match="ReplacesItsOwnStep stands between the smoothing noise and the policy"):
+        environment.smoothing_noise()

@@ -18,10 +18,13 @@ from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.independence import check_independent
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.runs.layers import Shows, is_smoothing_noise, layer_of_entry
 from sb3_camp.runs.run_folder import RunFolder
-from sb3_camp.runs.scenario import takes_sigma
-from sb3_camp.tasks.returns import lowest_return
+from sb3_camp.runs.scenario import takes_sigma, wrapper_entries
+from sb3_camp.tasks.returns import is_gymnasiums, lowest_return
 
+# Packages that an environment of Gymnasium and the wrappers known here come from
+_MAY_MAKE_GYMNASIUMS = {"gymnasium", "stable_baselines3", "sb3_contrib", "rl_zoo3"}
 GIVEN, KNOWN = "given", "known"
 """Where the lowest return comes from: from the user, or from a table of this package."""
 
@@ -235,18 +238,46 @@ def find_min_return(logs: Sequence[EpisodeLog], run: RunFolder | None, given: fl
     env_id = played_in(log, run)
     env_kwargs = _given_env_kwargs(log, run)
     known = None if env_kwargs is None else lowest_return(env_id, env_kwargs)
+    changed_by = None if known is None else _what_may_lower(known, log, run, env_id)
     if given is not None:
         if known is not None and given > known:
             raise InputError(f"--min-return {given:g}: an episode of {env_id} can return {known:g}: leave it out")
         return given, GIVEN
-    if known is not None:
+    if known is not None and changed_by is None:
         return known, KNOWN
-    raise InputError(f"{log.path}: {_how_to_find(logs, env_id, env_kwargs)}")
+    raise InputError(f"{log.path}: {_how_to_find(logs, env_id, env_kwargs, changed_by)}")
 
 
-def _how_to_find(logs: Sequence[EpisodeLog], env_id: str, env_kwargs: dict[str, Any] | None) -> str:
+def _what_may_lower(known: float, log: EpisodeLog, run: RunFolder | None, env_id: str) -> str | None:
+    """
+    Why an episode of an evaluation may return less than the environment's known lowest return, None if it cannot: a wrapper of
+    unknown kind may join several episodes to one, and a package may have registered another environment under the id.
+    """
+    wrappers = log.env_wrappers
+    if wrappers is None:
+        wrappers = {} if run is None or log.trained_env_id is not None else run.scenario().wrappers
+    entries = [(name, kwargs) for name, kwargs in wrapper_entries(wrappers) if not is_smoothing_noise(name)]
+    for name, kwargs in entries:
+        # The raw rewards are counted, so where none is negative no wrapper makes a return that is
+        if known < 0 and layer_of_entry(name, kwargs).shows is Shows.UNKNOWN:
+            return f"what the wrapper {name} makes of an episode of {env_id} is not known, nor is its lowest return"
+    expected = _MAY_MAKE_GYMNASIUMS | {_package(name) for name, _ in entries}
+    foreign = sorted(name for name in log.env_versions or () if _package(name) not in expected)
+    if is_gymnasiums(env_id) and foreign:
+        return f"{env_id} is not Gymnasium's own alone, but also of {', '.join(foreign)}, so its lowest return is not known"
+    return None
+
+
+def _package(name: str) -> str:
+    """The package of a module or class, or of a distribution as far as that is named like it."""
+    return name.partition(".")[0].replace("-", "_").lower()
+
+
+def _how_to_find(logs: Sequence[EpisodeLog], env_id: str, env_kwargs: dict[str, Any] | None, changed_by: str | None) -> str:
     """Why the lowest return is asked for, and where the user finds it."""
-    if env_kwargs is None:
+    if changed_by is not None:
+        reason = changed_by
+    elif env_kwargs is None:
         reason = f"nothing tells with which settings {env_id or 'the environment'} was made, so its lowest return is not known"
     elif env_kwargs and lowest_return(env_id, {}) is not None:
         reason = f"settings of {env_id} were changed ({', '.join(env_kwargs)}), so that its lowest return is not known"

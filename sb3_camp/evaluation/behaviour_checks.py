@@ -44,7 +44,8 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
     - Two noises on the same course must give different observations, at the reset and at the steps. Where they do not, though
       another course is seen as another one, the policy sees past the noise.
     - A reset with a seed must lead to what it led to when the environment was new. Where it does not, episodes depend on each
-      other. An environment whose copies do not even agree when they are new draws at random in a way of its own, and passes.
+      other. An environment whose copies do not even agree when they are new draws at random in a way of its own, and passes,
+      unless each copy repeats itself: then it drew when it was built.
 
     :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
     :param clean_keys: Entries of a Dict observation that have no noise
@@ -58,6 +59,12 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
         _check_noise(new, clean_keys)
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
         _check_memory(new, used)
+    elif all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(len(_COPIES))):
+        raise InputError(
+            "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: what "
+            "was drawn when it was built stays for all its episodes, so they depend on each other: draw it in reset, from "
+            "the seed"
+        )
 
 
 def _played(env: VecEnv, copies: list[_Copy], n_steps: int) -> Iterator[dict[str, np.ndarray]]:

@@ -1,6 +1,7 @@
 """How a model acts in several envs at once whose episodes have to be independent."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -47,6 +48,35 @@ def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np
             "would be the same in all episodes: evaluate it without --stochastic"
         )
     return partial(model.predict, deterministic=False)
+
+
+@contextlib.contextmanager
+def fixed_policy(model: PolicyPredictor) -> Iterator[None]:
+    """
+    A context in which the numbers of the policy, statistics among them, must stay what they are.
+
+    Without that, what an episode has seen changes the actions of others, and the episodes are not those of one policy.
+
+    :param model: Anything with SB3's ``predict``; what is no PyTorch module is not looked at
+    :raises InputError: if a parameter or buffer of its policy is another one at the end
+    """
+    policy = getattr(model, "policy", None)
+    if not isinstance(policy, th.nn.Module):
+        yield
+        return
+    before = {name: values.detach().clone() for name, values in policy.state_dict().items() if isinstance(values, th.Tensor)}
+    yield
+    after = policy.state_dict()
+    changed = [name for name, values in before.items() if not _same_numbers(after[name], values)]
+    if changed:
+        raise InputError(
+            f"the policy changes while it plays ({', '.join(changed[:3])}), so episodes depend on each other: its statistics "
+            "must be frozen in eval mode, as those of torch.nn.BatchNorm1d are"
+        )
+
+
+def _same_numbers(one: th.Tensor, other: th.Tensor) -> bool:
+    return bool(one.shape == other.shape and th.all((one == other) | (one.isnan() & other.isnan())))
 
 
 class _StateDependentExploration:

@@ -38,6 +38,7 @@ from sb3_camp.evaluation.evaluation_file import (
     write_evaluation,
     write_partial,
 )
+from sb3_camp.evaluation.independent_actions import fixed_policy
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.resume import begin
@@ -79,13 +80,14 @@ class _Evaluation:
             yield partial(self._play_chunk, play)
 
     def _play_chunk(self, play: _Play, chunk: Chunk, on_episode: Callable[[int], object]) -> Episodes:
-        return play(
-            chunk.n_episodes,
-            seed=chunk.seed,
-            deterministic=bool(self.settings["deterministic"]),
-            on_episode=on_episode,
-            on_step=None if self.q_gaps is None else self.q_gaps.add,
-        )
+        with fixed_policy(self.model):
+            return play(
+                chunk.n_episodes,
+                seed=chunk.seed,
+                deterministic=bool(self.settings["deterministic"]),
+                on_episode=on_episode,
+                on_step=None if self.q_gaps is None else self.q_gaps.add,
+            )
 
 
 def run_evaluation(args: argparse.Namespace) -> None:

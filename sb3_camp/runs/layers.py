@@ -81,6 +81,8 @@ _KNOWN: dict[str, dict[Shows, str]] = {
 _SHOWS = {
     (package, name): shows for package, kinds in _KNOWN.items() for shows, names in kinds.items() for name in names.split()
 }
+# Methods that make observations, which an object may have replaced for itself
+_METHODS = {"step", "reset", "observation", "step_wait", "step_async"}
 _STEPS_THAT_LEAVE_OBSERVATIONS = (gym.Wrapper.step, gym.RewardWrapper.step, gym.ActionWrapper.step)
 
 
@@ -106,6 +108,8 @@ def layer_of(wrapper: Any) -> Layer:
     :return: what is known of it
     """
     cls = type(wrapper)
+    if not _METHODS.isdisjoint(vars(wrapper)):  # its class does not tell what it does
+        return Layer(cls.__name__, Shows.UNKNOWN)
     if cls is NoisyObservationWrapper:
         return Layer(cls.__name__, Shows.NOISY, wrapper.sigma, wrapper.clean_keys, wrapper.sensor_sigma)
     shows = _SHOWS.get((cls.__module__.partition(".")[0], cls.__qualname__), Shows.UNKNOWN)

@@ -53,3 +53,11 @@ def lowest_return(env_id: str, env_kwargs: Mapping[str, Any]) -> float | None:
         return rewards.lowest * rewards.most_steps if set(env_kwargs) <= set(rewards.harmless) else None
     lowest, settings = _OURS.get(env_id, (None, ()))
     return None if any(setting in env_kwargs for setting in settings) else lowest
+
+
+def is_gymnasiums(env_id: str) -> bool:
+    """
+    :param env_id: Id of an environment
+    :return: whether it is one of the ids of Gymnasium whose lowest return is known here
+    """
+    return env_id in _GYMNASIUMS
