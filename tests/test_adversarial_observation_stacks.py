@@ -348,6 +348,7 @@ def test_the_tasks_are_attacked_inside_and_outside_of_their_noise(task, n_stack)
         observations, infos = play(make(is_inside), policy, 50)
         frames = observations[0].reshape(n_stack, 4)
         np.testing.assert_array_equal(frames, np.repeat(frames[:1], n_stack, axis=0))
-        np.testing.assert_allclose(np.linalg.norm(frames[0] - clean[0][-4:]), infos[0]["perturbation_norm"], atol=1e-6)
+        # What is seen is rounded, to at most sigma / 1024
+        np.testing.assert_allclose(np.linalg.norm(frames[0] - clean[0][-4:]), infos[0]["perturbation_norm"], atol=2e-5)
         assert infos[0]["action_flipped"]
         assert 0.1 < sum(info["perturbation_norm"] ** 2 for info in infos) <= 0.25

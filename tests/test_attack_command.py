@@ -169,7 +169,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     arguments = ("--model", agent, "-n", 52, "--n-envs", 2, "--sigma", 1.5, "--multiplier", 0.1, "--budget", 0, 0.2, "-o")
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu", *arguments, tmp_path / "a"]
     # the third of four chunks is the first with an adversary
-    process = run_interrupted("sb3_camp.attack", "write_partial_attack", 3, command, imported="attack_agents")
+    process = run_interrupted("sb3_camp.attack", "write_partial_attack", 3, command, imported="support.attack_agents")
     assert process.returncode == 130
     assert process.stderr.strip() == "attack: interrupted: the same command with --resume continues"
     assert os.listdir(tmp_path / "a") == ["attack.partial.npz"]
@@ -189,7 +189,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
 def test_interruption_before_anything_is_kept_says_so(agent, tmp_path):
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu"]
     command += ["--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a"]
-    process = run_interrupted("sb3_camp.attack", "_play", 0, command, imported="attack_agents")
+    process = run_interrupted("sb3_camp.attack", "_play", 0, command, imported="support.attack_agents")
     stderr = process.stderr
     assert process.returncode == 130 and os.listdir(tmp_path / "a") == []
     assert stderr.startswith("attack: interrupted: nothing is kept, as the first 1600 episodes were not finished")

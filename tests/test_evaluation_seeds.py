@@ -255,3 +255,13 @@ def test_seeds_per_episode_leave_the_distribution_of_the_returns_as_it_is():
         returns = play_episodes(policy, env, 1600, seed=2**30).returns
     assert stats.ks_2samp(expected, returns).pvalue > 0.01
     assert abs(stats.ttest_ind(expected, returns, equal_var=False).statistic) < 3
+
+
+def test_envs_with_neighbouring_seeds_share_no_episode_where_another_player_seeds_them():
+    with EvaluationEnv("CartPole-v1").with_noise(0.2).opened(4) as env:
+        env.seed(5)
+        starts = [*env.reset()]
+        while len(starts) < 40:
+            observations, _, dones, _ = env.step(np.zeros(4, dtype=int))
+            starts += [*observations[dones]]
+    assert len(np.unique(np.round(starts, 6), axis=0)) == len(starts)

@@ -247,7 +247,7 @@ def test_noise_and_starts_differ_between_envs_and_episodes_and_are_reproducible(
     np.testing.assert_array_equal(runs[0].returns, runs[1].returns)
     assert not np.array_equal(runs[0].returns, runs[2].returns)
     firsts = np.array(policies[0].firsts)
-    assert len(firsts) >= 200 and np.unique(firsts).size > 0.99 * firsts.size
+    assert len(firsts) >= 200 and np.unique(firsts).size > 0.85 * firsts.size  # they are rounded to sigma / 2048 or so
     # uniform within 0.05, and noise of 0.2
     assert firsts.std() == pytest.approx(np.hypot(0.2, 0.1 / np.sqrt(12)), rel=5 / np.sqrt(2 * firsts.size))
     assert np.abs(np.corrcoef(firsts.T) - np.eye(4)).max() < 5 / np.sqrt(len(firsts))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
@@ -26,8 +27,9 @@ class EpisodeSeeder(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     An env that keeps its seed plays one level again and again, and its episodes are not independent. With a seed for each
     episode they are, as far as the env takes its seed at all. The series begins with the seed of ``reset(seed=...)`` and goes
-    on at each ``reset()``. A reset that does not reach the :class:`EpisodeRecorder` continues an episode (a lost life of
-    ``EpisodicLifeEnv``), and takes no seed of the series.
+    on at each ``reset()``: in the steps that :meth:`seed_each_episode` was given, otherwise with seeds that are drawn from the
+    first, so that envs with neighbouring first seeds share none. A reset that does not reach the :class:`EpisodeRecorder`
+    continues an episode (a lost life of ``EpisodicLifeEnv``), and takes no seed of the series.
 
     It belongs outside of all other wrappers of an env.
 
@@ -44,8 +46,9 @@ class EpisodeSeeder(gym.Wrapper, gym.utils.RecordConstructorArgs):
             raise InputError("EpisodeSeeder: there is no EpisodeRecorder inside of it, directly outside of Monitor")
         self._recorder = recorders[0]
         self._noises = [wrapper for wrapper in chain if isinstance(wrapper, NoisyObservationWrapper)]
-        self._stride = 1
+        self._stride: int | None = None
         self._seed: int | None = None
+        self._drawn: np.random.Generator | None = None
         self._n_seedings: list[int] | None = None
         self._fault: str | None = None
 
@@ -64,6 +67,7 @@ class EpisodeSeeder(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def reset(self, *, seed: int | None = None, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._seed = seed
+            self._drawn = np.random.default_rng(seed)
         elif self._n_seedings is not None and self._n_seedings != self._count():
             self._fault = self._fault or SEEDED_AGAIN  # at one of the steps
         n_resets, before = self._recorder.n_resets, self._count()
@@ -71,8 +75,14 @@ class EpisodeSeeder(gym.Wrapper, gym.utils.RecordConstructorArgs):
         self._n_seedings = self._count()
         if self._seed is not None and self._recorder.n_resets > n_resets:
             self._fault = self._fault or self._fault_of_noises(self._seed, before)
-            self._seed += self._stride
+            self._seed = self._next_seed(self._seed)
         return result
+
+    def _next_seed(self, seed: int) -> int:
+        if self._stride is not None:
+            return seed + self._stride
+        assert self._drawn is not None
+        return int(self._drawn.integers(2**31))
 
     def seed_fault(self) -> str | None:
         """

@@ -49,7 +49,7 @@ def study_with_one_worker_killed(folder: Path, total: int, storage: str, **kwarg
             trials = [] if study is None else study.trials
             running = [trial for trial in trials if trial.state == TrialState.RUNNING]
             # All parameters are sampled, so it hardly holds the lock of the journal: to break that takes half a minute
-            sampled = [trial for trial in running if "reference" in trial.params and len(trials) > 2]
+            sampled = [trial for trial in running if "imitation" in trial.params and len(trials) > 2]
             victims = [t.number for t in sampled if t.user_attrs.get("worker", "").endswith(f":{first.pid}")]
         first.kill()
         first.wait()
