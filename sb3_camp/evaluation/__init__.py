@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
     from sb3_camp.evaluation.episodes import Episodes, play_episodes
     from sb3_camp.evaluation.recorder import EpisodeRecorder
+    from sb3_camp.evaluation.smoothed_episodes import smoothed_episodes
     from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "load_checkpoint",
     "play_episodes",
     "play_vector_episodes",
+    "smoothed_episodes",
 ]
 
 _HOME_OF = {
@@ -34,6 +36,7 @@ _HOME_OF = {
     "load_checkpoint": "sb3_camp.evaluation.checkpoint",
     "play_episodes": "sb3_camp.evaluation.episodes",
     "play_vector_episodes": "sb3_camp.evaluation.vector_episodes",
+    "smoothed_episodes": "sb3_camp.evaluation.smoothed_episodes",
 }
 
 __getattr__ = lazy_imports(globals(), _HOME_OF)

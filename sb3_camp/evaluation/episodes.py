@@ -97,6 +97,14 @@ def play_episodes(
     )
 
 
+def joined(parts: Sequence[Episodes]) -> Episodes:
+    """
+    :param parts: Episodes, one or more parts
+    :return: all of them, one part after the other
+    """
+    return Episodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
 def by_turns(of_envs: Sequence[Sequence[_T]]) -> list[_T]:
     """
     :param of_envs: What belongs to the episodes of each env, in the order in which they were played
