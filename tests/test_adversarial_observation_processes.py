@@ -134,6 +134,7 @@ def zoo(module, *arguments, cwd):
     return result.stdout
 
 
+@pytest.mark.slow
 def test_the_zoo_trains_and_enjoys_with_an_adversary_from_a_yml(tmp_path):
     (tmp_path / "models").mkdir()
     victim = balancing_dqn(n_stack=2)

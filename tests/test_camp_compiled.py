@@ -112,6 +112,7 @@ def test_images_and_dicts_give_the_same_numbers(policy, env_class, n_steps):
     assert_close(as_ever, compiled, tolerance=0.02)
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_a_compiled_training_is_saved_copied_pickled_and_continued_as_any_other(tmp_path):
     """With SB3's own format: the model of one kind goes on as one of the other kind."""

@@ -183,6 +183,7 @@ def test_lambda_can_follow_a_schedule(camp_lambda, at_progress):
         assert logged == pytest.approx(at_progress(progress))
 
 
+@pytest.mark.slow
 def test_larger_lambda_gives_wider_gaps_relative_to_the_range():
     ratios = []
     for camp_lambda in (0.0, 8.0):

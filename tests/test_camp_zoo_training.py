@@ -43,6 +43,7 @@ def test_the_zoo_continues_a_run_with_its_buffer_and_both_networks(tmp_path):
         assert any(not th.equal(a, b) for a, b in zip(before.q_net.parameters(), after.q_net.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_the_zoo_trains_with_a_trained_agent_as_the_reference_and_continues_without_its_file(tmp_path):
     small = ["--env", "CartPole-v1", "-f", "logs", "-n", "1280", "--eval-freq", "-1", "-params"]
     zoo_train(tmp_path, *small, "n_envs:2")

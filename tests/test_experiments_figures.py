@@ -247,6 +247,7 @@ def test_drawing_loads_nothing_of_what_training_needs():
     )
 
 
+@pytest.mark.slow
 def test_the_command_draws_everything_and_the_same_table_gives_the_same_files(table, tmp_path, monkeypatch):
     folder, again = tmp_path / "figures", tmp_path / "again"
     options = ["--format", "png", "pdf", "svg"]

@@ -134,6 +134,7 @@ def test_camp_imitates_the_mean_weights_of_a_noisynet_reference(tmp_path):
     assert same(CAMPDQN.load(tmp_path / "camp", device="cpu").reference_policy, reference.policy)
 
 
+@pytest.mark.slow
 def test_it_learns_cartpole_and_its_noise_shrinks():
     model = NoisyNetDQN(
         "NoisyMlpPolicy", make_vec_env("CartPole-v1", 8, seed=0), learning_rate=2.5e-3, batch_size=128, buffer_size=20_000,
