@@ -43,6 +43,7 @@ from sb3_camp.evaluation.native import NotNative, has_known_native, opened_nativ
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, measured_sigma, parse_sigma
+from sb3_camp.evaluation.sigma_units import unit_warnings
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_NATIVE_ENVS, versions
 from sb3_camp.files import only_writer, read_bytes, sha256
@@ -148,6 +149,8 @@ def run_evaluation(args: argparse.Namespace) -> None:
         print(f"Observations are normalised by {agent.statistics}, frozen; the noise is {side} observations")
     if noise.clean_keys:
         print(f"Without noise, so a certificate will assume that no adversary touches it: {', '.join(noise.clean_keys)}")
+    for warning in unit_warnings(model.observation_space, noise):
+        print(f"evaluate: warning: {warning}", file=sys.stderr)
     hide_progress = not (args.progress or sys.stderr.isatty())
     evaluation = _Evaluation(model, model_path, environment, settings, chunks, _are_pixels(model, noise), q_gaps)
     with only_writer(file.parent):
