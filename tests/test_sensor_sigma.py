@@ -196,6 +196,8 @@ def test_a_share_of_how_much_each_sensor_varies(half_space):
         (["auto:0.1", "2"], "takes one positive number"),
         (["a:x"], "takes a number, or a list of numbers"),
         (["0"], "must be a positive number"),
+        (["1e308"], "out of the range of single precision"),
+        (["0.1", "1e-320"], "out of the range of single precision"),
         (["1", "2", "3"], "sigma has the shape"),
     ],
 )

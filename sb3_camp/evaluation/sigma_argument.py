@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sb3_camp.evaluation.agents import Agent
 
 _N_EPISODES, _N_ENVS = 100, 16
+_SMALLEST, _LARGEST = 1e-30, 1e30
 HELP = (
     "add smoothing noise of this standard deviation, in units of the observation (pixels: 0 to 255); several numbers: one "
     "for each entry of the observation; KEY:NUMBER ...: for each entry of a Dict; auto:SHARE: this share of the standard "
@@ -132,4 +133,6 @@ def _number(text: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise InputError(f"--sigma takes numbers, KEY:NUMBER or auto:SHARE, not {text}")
+    if number != 0 and not _SMALLEST <= abs(number) <= _LARGEST:
+        raise InputError(f"--sigma {text} is out of the range of single precision, in which policies observe")
     return number
