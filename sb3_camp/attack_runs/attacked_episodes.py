@@ -10,7 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import Chunk
-from sb3_camp.evaluation.episodes import Episodes, by_turns, play_episodes
+from sb3_camp.evaluation.episodes import Episodes, by_turns, joined, play_episodes
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
 from sb3_camp.wrappers.adversarial_observation import AttackedEpisode
 from sb3_camp.wrappers.vector_adversary import VectorAdversary
@@ -40,7 +40,7 @@ class AttackedEpisodes(NamedTuple):
         :param other: What comes after it
         :return: both as one
         """
-        episodes = Episodes(*(np.concatenate(pair) for pair in zip(self.episodes, other.episodes, strict=True)))
+        episodes = joined([self.episodes, other.episodes])
         budget_spent = np.concatenate([self.budget_spent, other.budget_spent])
         return AttackedEpisodes(episodes, budget_spent, np.concatenate([self.flips, other.flips]))
 

@@ -28,7 +28,7 @@ from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint
 from sb3_camp.evaluation.env_versions import env_versions
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, n_seeds, plan_chunks
-from sb3_camp.evaluation.episodes import Episodes, play_episodes
+from sb3_camp.evaluation.episodes import Episodes, joined, play_episodes
 from sb3_camp.evaluation.evaluation_file import (
     Settings,
     as_json,
@@ -183,7 +183,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     ):
         for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
             new = play(chunk, lambda _: bar.update())
-            episodes = Episodes(*(np.concatenate(pair) for pair in zip(episodes, new, strict=True)))
+            episodes = joined([episodes, new])
             n_steps += int(new.lengths.sum())
             more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
             write_partial(partial, settings, episodes, n_chunks, **more)
