@@ -133,6 +133,17 @@ def test_lambda_variant_and_steps_reach_the_training():
     assert option(words, "-n") == "9000"
 
 
+def test_env_kwargs_of_a_variant_reach_training_and_validation_beside_the_noise():
+    variants = {"frames": {"env_kwargs": {"n_stack": 15, "render_mode": "rgb_array"}}, "both": {"params": {"gamma": 0.9}}}
+    words = command(of={"tasks": ["camp/CartPole5-v0"], "sigmas": [0.3], "variants": ["frames"]}, variants=variants)
+    for name in ("--env-kwargs", "--eval-env-kwargs"):
+        assert option(words, name, 3) == ["sigma:0.3", "n_stack:15", "render_mode:'rgb_array'"]
+    assert "-params" not in words
+    variants["both"]["env_kwargs"] = {"sutton_barto_reward": True}
+    words = command(of={"tasks": ["CartPole-v0"], "sigmas": [0.3], "variants": ["both"]}, variants=variants)
+    assert option(words, "--env-kwargs") == "sutton_barto_reward:True" and "gamma:0.9" in words
+
+
 def test_the_hyper_parameters_are_copied_by_content_so_that_only_an_edit_of_a_task_is_another_command(tmp_path):
     conf = tmp_path / "ars.yml"
 
@@ -269,6 +280,9 @@ def refused(folder, config, message, capsys):
         ({"a": {"params": {"learnig_rate": 1.0}}}, {}, "has no learnig_rate: check its spelling"),
         ({"a": {"params": {}}}, {}, "variants.a.params: {}"),
         ({"a": {"params": {"env_wrapper": None}}}, {}, "holds the noise"),
+        ({"a": {"algorithm": "ppo"}}, {}, "changes nothing"),
+        ({"a": {"env_kwargs": {"sigma": 0.3}}}, {}, "sigma is set by the sigmas of a grid"),
+        ({"a": {"params": {"env_kwargs": {"n_stack": 3}}}}, {}, "env_kwargs stand beside params"),
         ({"a": {"algorithm": "dqn", "params": {"gamma": 0.9}}}, {}, "no grid with it has the algorithm dqn"),
         ({"a": {"params": {"camp_lambda": 2}}}, {"lambdas": [1]}, "take one of them"),
         ({"a": {"params": {"gamma": 0.9}}, "seed1": {"params": {"gamma": 0.9}}}, {}, "not like lambda1 or seed1"),

@@ -125,7 +125,13 @@ class Study:
 
     def _check_variant(self, name: str, variant: Mapping[str, Any]) -> None:
         grids = [grid for grid in self._config["grids"] if name in grid.get("variants", [])]
-        keys, only = set(variant["params"]), variant.get("algorithm")
+        keys, only = set(variant.get("params", {})), variant.get("algorithm")
+        if not variant.keys() & {"params", "env_kwargs"}:
+            raise InputError(f"variant {name} changes nothing: give it params, or env_kwargs")
+        if "env_kwargs" in keys:
+            raise InputError(f"variant {name}: env_kwargs stand beside params, not in them")
+        if "sigma" in variant.get("env_kwargs", {}):
+            raise InputError(f"variant {name}: sigma is set by the sigmas of a grid, not by env_kwargs")
         if "env_wrapper" in keys:
             raise InputError(f"variant {name}: env_wrapper holds the noise that sigmas set: write a task of your own")
         if only is not None and not any(only in grid["algorithms"] for grid in grids):
@@ -234,12 +240,15 @@ class Study:
         conf = self.hyperparameters(cell)
         if conf is not None:
             words += ["-conf", conf[0]]
-        params = dict(self.variants.get(cell.variant, {"params": {}})["params"])
+        variant = self.variants.get(cell.variant, {})
+        params, env_kwargs = dict(variant.get("params", {})), dict(variant.get("env_kwargs", {}))
         if cell.camp_lambda is not None:
             params["camp_lambda"] = cell.camp_lambda
-        if takes_sigma(cell.task):
-            words += ["--env-kwargs", f"sigma:{exact(cell.sigma)}", "--eval-env-kwargs", f"sigma:{exact(cell.sigma)}"]
-        else:
+        given = [f"sigma:{exact(cell.sigma)}"] if takes_sigma(cell.task) else []
+        given += [f"{key}:{value!r}" for key, value in env_kwargs.items()]
+        if given:
+            words += ["--env-kwargs", *given, "--eval-env-kwargs", *given]
+        if not takes_sigma(cell.task):
             others = None if conf is None else yaml.safe_load(conf[1])[cell.task].get("env_wrapper")
             params["env_wrapper"] = noisy_wrappers(others, cell.sigma)
         return self._joined(words, ["-params", *(f"{key}:{value!r}" for key, value in params.items())] if params else [])
