@@ -11,9 +11,9 @@ as a model of ARS, which the other commands take, and writes one row for each ta
 import argparse
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import gymnasium as gym
 import numpy as np
@@ -35,44 +35,76 @@ METHODS = ("berk-jones", "dkw", "clopper-pearson")
 SUPPORT = np.arange(1.0, 201.0)  # a return is a number of steps
 
 
-def mean_returns(env: gym.vector.VectorEnv, weights: np.ndarray, seed: int) -> np.ndarray:
+class Memory(Protocol):
+    """What makes of the observations and actions of many envs what their policies act on."""
+
+    def observe(self, observations: np.ndarray) -> np.ndarray: ...
+
+    def act(self, actions: np.ndarray) -> None: ...
+
+
+class NoMemory:
+    """The policies act on the observations themselves."""
+
+    def observe(self, observations: np.ndarray) -> np.ndarray:
+        return observations
+
+    def act(self, actions: np.ndarray) -> None:
+        pass
+
+
+def mean_returns(env: gym.vector.VectorEnv, weights: np.ndarray, seed: int, memory: Memory | None = None) -> np.ndarray:
     """
     Mean return of the policies that push right where weights @ observation > 0, over one episode in each of their envs.
 
     :param env: Envs of a CartPole task; each candidate plays in as many, next to each other
     :param weights: Candidates, shape (n_candidates, length of an observation)
     :param seed: Seed of the episodes
+    :param memory: What turns observations into what the weights are for; by default nothing does
     :return: shape (n_candidates,)
     """
+    memory = memory or NoMemory()
     n_candidates = len(weights)
     observations, _ = env.reset(seed=seed)
     playing = np.ones(env.num_envs, dtype=bool)
     returns = np.zeros(env.num_envs)
     while playing.any():
-        rows = observations.reshape(n_candidates, env.num_envs // n_candidates, -1)
-        actions = np.einsum("cij,cj->ci", rows, weights) > 0
-        observations, rewards, terminated, truncated, _ = env.step(actions.reshape(-1).astype(np.int64))
+        rows = memory.observe(observations).reshape(n_candidates, env.num_envs // n_candidates, -1)
+        actions = (np.einsum("cij,cj->ci", rows, weights) > 0).reshape(-1).astype(np.int64)
+        memory.act(actions)
+        observations, rewards, terminated, truncated, _ = env.step(actions)
         returns += rewards * playing
         playing &= ~(terminated | truncated)
     return returns.reshape(n_candidates, -1).mean(axis=1)
 
 
-def search(environment: EvaluationEnv, n_candidates: int, seed: int) -> np.ndarray:
+def search(
+    environment: EvaluationEnv,
+    n_candidates: int,
+    seed: int,
+    n_rounds: int = ROUNDS,
+    n_episodes: int = EPISODES,
+    memory: Callable[[int], Memory] | None = None,
+) -> np.ndarray:
     """
     Cross-entropy method: draw candidates from a normal distribution, fit it to the best of them, and repeat.
 
     :param environment: The task
     :param n_candidates: Candidates in each round
     :param seed: Seed of candidates and episodes
+    :param n_rounds: Number of rounds
+    :param n_episodes: Number of episodes of each candidate
+    :param memory: Makes the memory of a number of envs; by default policies act on observations
     :return: mean of the last distribution, shape (length of an observation,)
     """
     rng = np.random.default_rng(seed)
-    with opened_native(environment, n_candidates * EPISODES) as env:
+    with opened_native(environment, n_candidates * n_episodes) as env:
         size = int(np.prod(env.single_observation_space.shape or ()))
         mean, deviation = np.zeros(size), np.ones(size)
-        for _ in tqdm(range(ROUNDS), desc=f"search {environment.env_id}", leave=False):
+        for _ in tqdm(range(n_rounds), desc=f"search {environment.env_id}", leave=False):
             candidates = rng.normal(mean, deviation, (n_candidates, size))
-            order = np.argsort(mean_returns(env, candidates, int(rng.integers(2**31))))
+            known = None if memory is None else memory(env.num_envs)
+            order = np.argsort(mean_returns(env, candidates, int(rng.integers(2**31)), known))
             elite = candidates[order[-max(int(n_candidates * ELITE_SHARE), 2) :]]
             mean, deviation = elite.mean(axis=0), elite.std(axis=0) + 0.01
     return mean
