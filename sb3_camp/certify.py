@@ -22,6 +22,7 @@ from sb3_camp.certification.certificate import Certificate, Source, read_certifi
 from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.frontier_files import build_frontier, write_frontier
+from sb3_camp.certification.per_step import NORMS, per_step_bound
 from sb3_camp.certification.planning import plan_episodes
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_frontier import print_frontier, print_plan
@@ -98,6 +99,19 @@ def _parser() -> argparse.ArgumentParser:
     more.add_argument(
         "--cvar", type=_finite, nargs="+", default=[], metavar="Q", help="the mean return of the worst share Q of the episodes"
     )
+    per_step = parser.add_argument_group("against an adversary with a bound on each step instead of the whole episode")
+    per_step.add_argument(
+        "--epsilon",
+        type=float,
+        nargs="+",
+        metavar="E",
+        help="the bound, in the units of the radii (in sigmas where each sensor has its own); for linf also one number for "
+        "each sensor, in its units",
+    )
+    per_step.add_argument(
+        "--epsilon-norm", choices=NORMS, default="l2", help="on the l2 norm of a step (the default), or on each number in it"
+    )
+    per_step.add_argument("--steps", type=int, metavar="T", help="the most steps of an episode, where nothing tells")
     parser.add_argument(
         "-o", "--output", type=Path, help="Folder for the certificate (default: certification/ of the run; frontier/)"
     )
@@ -142,6 +156,7 @@ def _certify(args: argparse.Namespace) -> None:
         probability_of=args.probability_of,
         quantiles=args.quantile,
         cvars=args.cvar,
+        per_step=per_step_bound(logs, args.epsilon, args.epsilon_norm, args.steps) if args.epsilon else None,
     )
     folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     with only_writer(folder):
@@ -166,6 +181,7 @@ def _check_mode(args: argparse.Namespace) -> None:
         "--probability-of": args.probability_of,
         "--quantile": args.quantile,
         "--cvar": args.cvar,
+        "--epsilon": args.epsilon,
     }
     unfit = of_a_certificate if args.frontier else {}
     mode = "--frontier"
@@ -174,6 +190,8 @@ def _check_mode(args: argparse.Namespace) -> None:
     for option, given in unfit.items():
         if given:
             raise InputError(f"{option} cannot be used with {mode}")
+    if args.epsilon is None and (args.epsilon_norm != NORMS[0] or args.steps is not None):
+        raise InputError("--epsilon-norm and --steps are for --epsilon")
     for option, given in (("--target", args.target), ("--radius", args.radius)):
         if given is not None and not args.plan:
             raise InputError(f"{option} is for --plan: a certificate has --targets and --radii")

@@ -12,7 +12,7 @@ import scipy
 from sb3_camp.certification.assumptions import Evidence
 from sb3_camp.certification.bands import berk_jones_level, largest_ratio
 from sb3_camp.certification.bounds import certified_radius
-from sb3_camp.certification.certificate import Ceiling, Certificate, Quantity, Source
+from sb3_camp.certification.certificate import Ceiling, Certificate, PerStepBound, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
@@ -64,6 +64,7 @@ def build_certificate(
     probability_of: Sequence[float] = (),
     quantiles: Sequence[float] = (),
     cvars: Sequence[float] = (),
+    per_step: PerStepBound | None = None,
 ) -> Certificate:
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
@@ -79,6 +80,7 @@ def build_certificate(
     :param probability_of: returns; the probability to reach each is certified too
     :param quantiles: shares in (0, 1); the return that is reached except with each of these probabilities is certified too
     :param cvars: shares in (0, 1]; the mean return of each of these shares of the worst episodes is certified too
+    :param per_step: a bound on the perturbation of each step, at whose radius everything is certified too
     :return: the certificate, with what the first log tells of the episodes
     :raises InputError: if a target is not above ``min_return``, or the bound cannot be computed
     """
@@ -93,11 +95,13 @@ def build_certificate(
     for share in (*quantiles, *cvars):
         if not 0 < share < 1 and not (share == 1 and share in cvars):
             raise InputError(f"a share of the episodes must lie strictly between 0 and 1, got {share:g}")
-    quantities = [
-        *(Quantity("probability", at, [band.reach_probability(at, ratio) for ratio in ratios]) for at in probability_of),
-        *(Quantity("quantile", q, [band.quantile(q, ratio) for ratio in ratios]) for q in quantiles),
-        *(Quantity("cvar", q, [band.cvar(q, ratio) for ratio in ratios]) for q in cvars),
-    ]
+    bounds = {"probability": band.reach_probability, "quantile": band.quantile, "cvar": band.cvar}
+    asked = [(kind, at) for kind, ats in zip(bounds, (probability_of, quantiles, cvars), strict=True) for at in ats]
+    quantities = [Quantity(kind, at, [bounds[kind](at, ratio) for ratio in ratios]) for kind, at in asked]
+    if per_step is not None:
+        (ratio_of_steps,) = ratios_of([per_step.radius], sigma).tolist()
+        certified = [bounds[kind](at, ratio_of_steps) for kind, at in asked]
+        per_step = replace(per_step, certified_return=band.expected_return(ratio_of_steps), certified=certified)
     reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
     ratio = largest_ratio(len(returns), alpha, method, _n_thresholds(support, min_return))
     first = logs[0]
@@ -127,6 +131,7 @@ def build_certificate(
         radii=[float(radius) for radius in radii],
         certified_return=curve,
         quantities=quantities,
+        per_step=per_step,
         ceiling=Ceiling(ratio, ratio * sigma),
         targets={target: None if math.isnan(radius) else radius for target, radius in reached.items()},
         sources=[_source(log) for log in logs],

@@ -71,6 +71,34 @@ class Quantity:
         return f"{self.kind}{'_of' if self.kind == 'probability' else ''}_{exact(self.at)}"
 
 
+@dataclass(frozen=True)
+class PerStepBound:
+    """
+    What is certified against an adversary whose perturbation of each step is bounded, see
+    :mod:`sb3_camp.certification.per_step`.
+
+    :param epsilon: The bound in the units of the radii, or a list of one for each number of an observation, in its units
+    :param norm: ``"l2"``: of the perturbation of a step; ``"linf"``: of each number
+    :param steps: The most steps of an episode
+    :param steps_assumed: Whether only whoever made the certificate says so
+    :param numbers: How many numbers of an observation may be perturbed, None for l2
+    :param radius: The l2 norm over an episode that follows, in the units of the radii
+    :param formula: How it follows
+    :param certified_return: Lower bound on the expected return at this radius
+    :param certified: Lower bounds on the quantities of the certificate, in their order
+    """
+
+    epsilon: float | list[float]
+    norm: str
+    steps: int
+    steps_assumed: bool
+    numbers: int | None
+    radius: float
+    formula: str
+    certified_return: float | None = None
+    certified: list[float] = field(default_factory=list)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """
@@ -106,6 +134,7 @@ class Certificate:
     radii: list[float]
     certified_return: list[float]
     quantities: list[Quantity] = field(default_factory=list)
+    per_step: PerStepBound | None = None
     ceiling: Ceiling | None = None
     targets: dict[str, float | None] = field(default_factory=dict)
     sources: list[Source]
@@ -162,6 +191,8 @@ def read_certificate(path: str | Path) -> Certificate:
         values["env_wrappers"] = with_public_names(values["env_wrappers"], str(path))
     if values.get("ceiling") is not None:
         values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
+    if values.get("per_step") is not None:
+        values["per_step"] = PerStepBound(**{one.name: values["per_step"].get(one.name) for one in fields(PerStepBound)})
     values["quantities"] = [Quantity(one["kind"], one["at"], one["certified"]) for one in values.get("quantities", [])]
     known = [entry.name for entry in fields(Source)]
     values["sources"] = [Source(**{name: one[name] for name in known if name in one}) for one in values["sources"]]
@@ -217,6 +248,19 @@ def _is_ceiling(value: Any) -> bool:
 def _is_sensor_sigma(value: Any) -> bool:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return parts is not None and all((is_number(part) and part >= 0) or _is_sensor_sigma(part) for part in parts)
+
+
+def _is_per_step(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and (is_number(value.get("epsilon")) or _NUMBERS.holds(value.get("epsilon")))
+        and all(_is_text(value.get(name)) for name in ("norm", "formula"))
+        and _is_count(value.get("steps"))
+        and isinstance(value.get("steps_assumed"), bool)
+        and (value.get("numbers") is None or _is_count(value["numbers"]))
+        and all(is_number(value.get(name)) for name in ("radius", "certified_return"))
+        and _NUMBERS.holds(value.get("certified"))
+    )
 
 
 def _are_targets(value: Any) -> bool:
@@ -281,6 +325,7 @@ _KINDS = {
     "radii": _NUMBERS,
     "certified_return": _NUMBERS,
     "quantities": _Kind(_is_list_of(_is_quantity), "a list of objects that have a kind, the number at and numbers certified"),
+    "per_step": _Kind(_is_per_step, "an object as docs/certificate_format.md has it"),
     "ceiling": _Kind(_is_ceiling, "an object with the numbers ratio and radius"),
     "targets": _Kind(_are_targets, "an object whose values are numbers or null"),
     "sources": _Kind(_is_list_of(_is_source), "a list of objects that have the texts path and sha256"),

@@ -39,10 +39,12 @@ _COUNT = re.compile(r"[0-9]{1,18}")
 _ENTRIES = (
     *("format", "timesteps", "results", "ep_lengths", "n_episodes", "min_reward"),
     *("sigma", "deterministic", "seed", "first_env_seed", "last_env_seed", "n_envs", "native_vec_env", "pixels"),
+    *("step_limit", "noisy_numbers"),
     *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys", "sensor_sigma"),
     *("algo", "model", "model_sha256"),
     *("q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
 )
+_COUNTS = ("n_envs", "first_env_seed", "last_env_seed", "step_limit", "noisy_numbers")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,8 @@ class EpisodeLog:
     :param pixels: whether the observations are images with pixel values from 0 to 255
     :param n_envs: environments that played at once
     :param native_vec_env: whether they were Gymnasium's native vector environment
+    :param step_limit: most steps that an episode can have
+    :param noisy_numbers: how many numbers of each observation have noise
     :param min_reward: lowest raw reward of any step
     :param first_env_seed: lowest seed of any env
     :param last_env_seed: highest seed of any env
@@ -100,6 +104,8 @@ class EpisodeLog:
     pixels: bool | None = None
     n_envs: int | None = None
     native_vec_env: bool | None = None
+    step_limit: int | None = None
+    noisy_numbers: int | None = None
     min_reward: float | None = None
     first_env_seed: int | None = None
     last_env_seed: int | None = None
@@ -328,7 +334,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "sensor_sigma": sensor_sigma,
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
-        **{key: entry(key, int) if key in data else None for key in ("n_envs", "first_env_seed", "last_env_seed")},
+        **{key: entry(key, int) if key in data else None for key in _COUNTS},
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,

@@ -20,7 +20,7 @@ from sb3_camp.runs.scenario import SCENARIO_KEYS
 
 # Entries of an evaluation that decide what its episodes are episodes of
 ALIKE = (*SCENARIO_KEYS, "trained_env_id", *POLICY_KEYS)
-ALIKE_IF_KNOWN = ("env_versions", "pixels")
+ALIKE_IF_KNOWN = ("env_versions", "pixels", "step_limit", "noisy_numbers")
 # Entries that do not, or that are the episodes themselves, see sb3_camp.evaluation.evaluation_file
 MAY_DIFFER = (
     *("format", "versions", "device", "model"),

@@ -3,6 +3,7 @@
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.per_step import print_per_step
 from sb3_camp.certification.quantity_text import decimals, meaning
 from sb3_camp.certification.rounded_text import (
     ceil_decimals,
@@ -54,6 +55,7 @@ def print_report(certificate: Certificate, every: int) -> None:
     _print_curve(certificate, every)
     if certificate.quantities:
         _print_quantities(certificate, every)
+    print_per_step(certificate)
     _print_slope(certificate)
     print_sensors(certificate)
     if certificate.ceiling is not None:

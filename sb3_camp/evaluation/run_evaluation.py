@@ -40,6 +40,7 @@ from sb3_camp.evaluation.evaluation_file import (
 )
 from sb3_camp.evaluation.independent_actions import fixed_policy
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
+from sb3_camp.evaluation.perturbed_numbers import perturbed_numbers
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, measured_sigma, parse_sigma
@@ -198,6 +199,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         model=str(evaluation.model_path),
         versions=as_json(versions()),
         pixels=evaluation.pixels,
+        **perturbed_numbers(evaluation.environment),
         **statistics,
     )
     partial.unlink()
