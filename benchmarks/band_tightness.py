@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sb3_camp.certification import certified_return
+from sb3_camp.certification.band_registry import band_of
 from sb3_camp.certification.bands import METHODS
 
 RATIOS = np.array([0.0, 1.0, 2.0, 2.5, 3.0, 3.5])
@@ -50,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
 
     def certifier(method: str):
-        support = range(1, args.support + 1) if method == "clopper-pearson" else None
+        support = range(1, args.support + 1) if band_of(method).pointwise else None
         return lambda returns, ratios: certified_return(returns, 1.0, ratios, alpha=args.alpha, method=method, support=support)
 
     certifiers = {method: certifier(method) for method in METHODS}

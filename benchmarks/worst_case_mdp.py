@@ -23,10 +23,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from sb3_camp.certification import certified_return
+from sb3_camp.certification.band_registry import band_of
+from sb3_camp.certification.bands import METHODS
 
 SIGMA = 1.0
 RADII = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0])
-METHODS = ("berk-jones", "dkw", "clopper-pearson")
 END = -1
 
 
@@ -124,7 +125,7 @@ def play(
 
 
 def certify(task: Task, returns: np.ndarray, alpha: float, method: str) -> np.ndarray:
-    support = np.arange(task.horizon + 1) if method == "clopper-pearson" else None
+    support = np.arange(task.horizon + 1) if band_of(method).pointwise else None
     return certified_return(returns, SIGMA, RADII, alpha=alpha, method=method, support=support)
 
 

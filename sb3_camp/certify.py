@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 
 from sb3_camp.certification.assumptions import Evidence, find_evidence, played_in
-from sb3_camp.certification.bands import METHODS
+from sb3_camp.certification.band_registry import BANDS, band_of
 from sb3_camp.certification.build import certificate_of, default_radii
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
@@ -31,6 +31,7 @@ from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import only_writer, read_bytes, sha256
+from sb3_camp.plugins import load_plugins
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.text import printable
 
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
     parser.add_argument(
-        "--method", choices=METHODS, default="berk-jones", help="Confidence band on the distribution of the return"
+        "--method", choices=BANDS, default="berk-jones", help="Confidence band on the distribution of the return"
     )
     parser.add_argument(
         "--min-return",
@@ -270,18 +271,19 @@ def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:
 
 def _find_support(args: argparse.Namespace, evidence: Evidence) -> list[float] | None:
     """The possible returns: as given, or 1 to the step limit where each step is worth 1."""
+    pointwise = band_of(args.method).pointwise
     if args.support is not None:
-        if args.method != "clopper-pearson":
+        if not pointwise:
             raise InputError(f"--support is for the method clopper-pearson, not for {args.method}")
         return _parse_support(args.support)
-    if args.method != "clopper-pearson":
+    if not pointwise:
         return None
     logs = evidence.logs
     spec = gym.registry.get(played_in(logs[0], evidence.run))
     one_per_step = all(np.array_equal(log.returns, log.lengths) for log in logs)
     if spec is None or spec.max_episode_steps is None or not one_per_step:
         raise InputError(
-            f"{logs[0].path}: clopper-pearson needs the possible returns: pass them with --support, or use berk-jones"
+            f"{logs[0].path}: {args.method} needs the possible returns: pass them with --support, or use berk-jones"
         )
     return [float(steps) for steps in range(1, spec.max_episode_steps + 1)]
 
@@ -339,6 +341,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the command line, by default that of the process
     :return: exit status: 0, 2 for input that cannot be used, 130 if interrupted
     """
+    load_plugins()
     args = _parser().parse_args(argv)
     return exit_status("certify", lambda: _certify(args))
 

@@ -28,6 +28,7 @@ from sb3_camp.certification.rounded_text import confidence, exact, floor_decimal
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
+from sb3_camp.plugins import load_plugins
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -127,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the command line, by default that of the process
     :return: exit status: 0, 2 for input that cannot be used, 3 if attacks contradict a certificate, 130 if interrupted
     """
+    load_plugins()
     args = _parser().parse_args(argv)
     return exit_status("plot", lambda: args.command(args))
 

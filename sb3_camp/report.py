@@ -15,6 +15,7 @@ from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import write_file
+from sb3_camp.plugins import load_plugins
 from sb3_camp.reporting.page import report_page
 from sb3_camp.text import printable
 
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :param argv: the command line, by default that of the process
     :return: exit status: 0, 2 for input that cannot be used, 3 if attacks contradict the certificate, 130 if interrupted
     """
+    load_plugins()
     args = _parser().parse_args(argv)
     return exit_status("report", lambda: _report(args))
 

@@ -194,7 +194,7 @@ def test_bands_fail_for_at_most_a_share_alpha_of_all_samples(law, m):
         ((10, 1e-300, "clopper-pearson", 1), "alpha must be at least 1e-50"),
         ((10, 0.05, "clopper-pearson", None), "n_thresholds"),
         ((10, 0.05, "clopper-pearson", 0), "n_thresholds"),
-        ((10, 0.05, "dkw", 3), "clopper-pearson only"),
+        ((10, 0.05, "dkw", 3), "pointwise bands like clopper-pearson, not for dkw"),
     ],
 )
 def test_unusable_arguments_are_named(arguments, message):

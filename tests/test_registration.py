@@ -290,6 +290,6 @@ def test_the_zoo_builds_a_model_from_every_entry(yml, tmp_path):
             config.write_text(yaml.safe_dump({"default": entries["default"]}))
         exp = experiment(tmp_path, Path(yml).stem, env_id, config=str(config), verbose=0)
         model, _ = exp.setup_experiment()
-        sigma = TASKS[name]["kwargs"] if name in TASKS else entries[name]["env_wrapper"][-1][NOISE]
+        sigma = TASKS[name].registration["kwargs"] if name in TASKS else entries[name]["env_wrapper"][-1][NOISE]
         assert model.get_env().get_attr("sigma") == [sigma["sigma"]]
         model.get_env().close()

@@ -283,7 +283,7 @@ def test_image_policies_take_the_stack_as_it_is():
 
 @pytest.mark.parametrize("env_id", TASKS)
 def test_evaluation_finds_the_noise_and_sets_it_where_the_task_was_clean(env_id):
-    assert EvaluationEnv(env_id).smoothing_noise() == (TASKS[env_id]["kwargs"]["sigma"], (), None)
+    assert EvaluationEnv(env_id).smoothing_noise() == (TASKS[env_id].registration["kwargs"]["sigma"], (), None)
     assert EvaluationEnv(env_id, {"sigma": 0.6}).smoothing_noise() == (0.6, (), None)
     clean = EvaluationEnv(env_id, {"sigma": 0})
     assert clean.smoothing_noise() == (0, (), None)

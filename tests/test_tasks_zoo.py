@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # What an installed package does at the start of the interpreter
 START = "import runpy, sys, sb3_camp_startup as s; s.install(); runpy.run_module(sys.argv.pop(1), run_name='__main__')"
 ALGORITHMS = ["camp_dqn", "gaussian_dqn", "noisynet_dqn"]
-ATARI = [env_id for env_id, settings in TASKS.items() if "game" in settings["kwargs"]]
+ATARI = [env_id for env_id, task in TASKS.items() if task.pixels]
 
 
 def run(folder: Path, module: str, *arguments: object) -> subprocess.CompletedProcess:
@@ -114,7 +114,7 @@ def test_every_algorithm_on_every_task_through_all_commands(env_id, algo, tmp_pa
     run_folder = tmp_path / "logs" / algo / f"{env_id.replace('/', '-')}_1"
     succeeded(tmp_path, "sb3_camp.certify", run_folder)
     result = certificate(run_folder)
-    assert (result["sigma"], result["n_episodes"]) == (TASKS[env_id]["kwargs"]["sigma"], 10)
+    assert (result["sigma"], result["n_episodes"]) == (TASKS[env_id].registration["kwargs"]["sigma"], 10)
 
 
 @pytest.mark.slow

@@ -23,6 +23,8 @@ from sb3_contrib.ars.policies import ARSLinearPolicy
 from tqdm import tqdm
 
 from sb3_camp.certification import certified_return
+from sb3_camp.certification.band_registry import band_of
+from sb3_camp.certification.bands import METHODS
 from sb3_camp.certification.rounded_text import exact, floor_decimals
 from sb3_camp.command_line import exit_status
 from sb3_camp.evaluation import EvaluationEnv, play_vector_episodes
@@ -31,7 +33,6 @@ from sb3_camp.evaluation.native import opened_native, step_limit
 TASKS = ("camp/CartPole1-v0", "camp/CartPole5-v0")
 ROUNDS, ELITE_SHARE, EPISODES = 40, 0.15, 60
 RADII = tuple(round(0.1 * step, 1) for step in range(11))
-METHODS = ("berk-jones", "dkw", "clopper-pearson")
 SUPPORT = np.arange(1.0, 201.0)  # a return is a number of steps
 
 
@@ -152,7 +153,7 @@ def certify_linear_policies(args: argparse.Namespace) -> None:
                     model, env, args.n_episodes, seed=args.seed + 1, step_limit=step_limit(environment)
                 )
             for method in METHODS:
-                support = SUPPORT if method == "clopper-pearson" else None
+                support = SUPPORT if band_of(method).pointwise else None
                 bounds = certified_return(played.returns, sigma, RADII, method=method, support=support)
                 shown = [floor_decimals(bound, 2) for bound in bounds]
                 writer.writerow([task, exact(sigma), method, f"{played.returns.mean():.2f}", *shown])

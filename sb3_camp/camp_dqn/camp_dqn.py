@@ -22,15 +22,13 @@ from sb3_camp.camp_dqn.buffer_choice import buffer_class, check_loaded
 from sb3_camp.camp_dqn.clean_observations import CleanObservations
 from sb3_camp.camp_dqn.compile_choice import is_worth_compiling
 from sb3_camp.camp_dqn.compiled_update import UpdateCompiler
-from sb3_camp.camp_dqn.losses import Imitation
 from sb3_camp.camp_dqn.options import check_options, lambda_schedule
-from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, LearningKind, ReferenceKind, in_new_words, settle
+from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, in_new_words, settle
+from sb3_camp.camp_dqn.reference_registry import REFERENCES
 from sb3_camp.camp_dqn.references import (
-    AlternatingReference,
     CleanReference,
     FrozenReference,
     Reference,
-    SharedReference,
     frozen_reference,
 )
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling
@@ -86,7 +84,8 @@ class CAMPDQN(DQN):
         (from 0 linearly to the number: first imitate, then widen the gaps)
     :param camp_eta: The paper's eta, the Q-gap up to which the hinge pulls, in units of the primary's Q-values (which are
         logits, not returns): a number, or "adaptive" for the range of the primary's Q-values over the batch
-    :param imitation: "soft": imitate Softmax(reference Q-values) (the paper); "hard": imitate the reference's greedy action
+    :param imitation: "soft": imitate Softmax(reference Q-values) (the paper); "hard": imitate the reference's greedy action;
+        or a loss that was added with :func:`~sb3_camp.camp_dqn.register_imitation`
     :param reference: What the primary imitates. A saved model contains it.
         "alternating": a network that learns alongside; both act in turn, each learns from its own steps (Algorithm 1).
         "shared": the same, both learn from all steps. A loaded model may change from one to the other.
@@ -95,6 +94,7 @@ class CAMPDQN(DQN):
         the noisy ones as ever: only the primary acts, both learn from all its steps, and the temporal differences bootstrap
         from the primary's greedy action. Not in the paper. What becomes of the noisy observation further up (frame stacks,
         VecNormalize) is not followed: the reference sees what lies under the newest noise.
+        The name of another one that was added with :func:`~sb3_camp.camp_dqn.register_reference`.
         A trained agent (the paper's Atari mode): an SB3 model or the path of a checkpoint (if it is called like one of these
         words: ``./clean``), of DQN or any algorithm that :func:`~sb3_camp.action_scores.action_scores` knows. It is frozen,
         only the primary acts, and all transitions are its own. It starts from the weights of a DQN of its architecture.
@@ -139,8 +139,8 @@ class CAMPDQN(DQN):
         max_grad_norm: float = 10,
         camp_lambda: float | str | Schedule = 1.0,
         camp_eta: float | Literal["adaptive"] = "adaptive",
-        imitation: Imitation = "soft",
-        reference: LearningKind | TrainedAgent = BY_DEFAULT,
+        imitation: str = "soft",
+        reference: TrainedAgent = BY_DEFAULT,
         compile: bool | Literal["auto"] = "auto",
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
@@ -158,7 +158,7 @@ class CAMPDQN(DQN):
         self.compile = compile
         self.reference = in_new_words(reference, {"replay": replay, "clean_reference": clean_reference}, stacklevel=2)
         #: What the reference is, "frozen" if a trained agent; None before the model is set up
-        self.reference_kind: ReferenceKind | None = None
+        self.reference_kind: str | None = None
         self.frozen_reference: PolicyRecipe | None = None
         self.clean_observation_space: spaces.Box | None = None
         super().__init__(
@@ -231,10 +231,15 @@ class CAMPDQN(DQN):
         if self.frozen_reference is not None:
             return FrozenReference(self.frozen_reference.build(self.device))  # the model's own file holds its weights
         space = self.clean_observation_space or self.observation_space
-        policy: Any = self.policy_class(space, self.action_space, self.lr_schedule, **self.policy_kwargs).to(self.device)
+        assert self.reference_kind is not None
+        kind = REFERENCES[self.reference_kind]
+        policy_class = cast(type[DQNPolicy], self.policy_class)
+        actions = cast(spaces.Discrete, self.action_space)
+        policy: Any = kind.make_policy(space, actions, self.lr_schedule, policy_class, self.policy_kwargs)
+        policy = policy.to(self.device)
         if self.clean_observation_space is not None:
             return CleanReference(policy, self.clean_observation_space, clean_observations)
-        return (SharedReference if self.reference_kind == "shared" else AlternatingReference)(policy)
+        return kind(policy)
 
     @property
     def reference_policy(self) -> BasePolicy:

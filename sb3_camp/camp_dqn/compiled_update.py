@@ -208,7 +208,7 @@ class _Trained:
         optimizer = policy.optimizer
         if type(optimizer) not in (th.optim.Adam, th.optim.AdamW) or len(optimizer.param_groups) != 1:
             raise CannotCompileError(f"the optimizer is {type(optimizer).__name__}, not Adam")
-        if any(True for _ in policy.q_net.buffers()):
+        if any(True for _ in policy.buffers()):
             raise CannotCompileError("the networks keep more than weights (such as the statistics of batch normalisation)")
         self.group = optimizer.param_groups[0]
         if any(self.group.get(name) for name in ("amsgrad", "maximize", "differentiable")):

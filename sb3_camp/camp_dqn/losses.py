@@ -5,25 +5,58 @@ Both compare the primary's Q-values with the reference's on the same noisy obser
 gradient may reach the reference: pass its Q-values without a graph.
 """
 
-from typing import Literal
+from collections.abc import Callable
 
 import torch as th
 from torch.nn import functional as F
 
-Imitation = Literal["soft", "hard"]
+from sb3_camp.errors import InputError
+
+ImitationLoss = Callable[[th.Tensor, th.Tensor], th.Tensor]
+"""
+From the Q-values of the primary network, float, shape (batch, n_actions), and the action scores of the reference, same shape,
+no gradient, to the mean over the batch, scalar
+"""
 
 
-def imitation_loss(q_values: th.Tensor, reference_q_values: th.Tensor, imitation: Imitation = "soft") -> th.Tensor:
+def soft_imitation(q_values: th.Tensor, reference_q_values: th.Tensor) -> th.Tensor:
+    """The target is Softmax(reference Q-values), as in the paper."""
+    return F.cross_entropy(q_values, reference_q_values.softmax(dim=1))
+
+
+def hard_imitation(q_values: th.Tensor, reference_q_values: th.Tensor) -> th.Tensor:
+    """The target is the greedy action of the reference."""
+    return F.cross_entropy(q_values, reference_q_values.argmax(dim=1))
+
+
+IMITATION_LOSSES: dict[str, ImitationLoss] = {"soft": soft_imitation, "hard": hard_imitation}
+"""The losses by which the primary network can imitate the reference, by name"""
+
+
+def register_imitation(name: str, loss: ImitationLoss) -> None:
+    """
+    Add a loss: for ``CAMPDQN(imitation=name)``, and for ``imitation: name`` in the zoo.
+
+    :param name: Its name, which a saved model holds: whoever loads it must have registered the loss before
+    :param loss: The loss, of tensor operations only if updates shall be compiled
+    :raises InputError: if another loss has this name
+    """
+    if IMITATION_LOSSES.get(name, loss) != loss:
+        raise InputError(f"there is an imitation loss {name!r} already: choose another name")
+    IMITATION_LOSSES[name] = loss
+
+
+def imitation_loss(q_values: th.Tensor, reference_q_values: th.Tensor, imitation: str = "soft") -> th.Tensor:
     """
     Cross-entropy of the primary's Softmax(Q) with the reference's choice of action (paper, Eq. imitation_loss).
 
     :param q_values: Q-values of the primary network, float, shape (batch, n_actions)
     :param reference_q_values: Q-values (or other action scores) of the reference network, same shape, no gradient
-    :param imitation: "soft": the target is Softmax(reference Q-values), as in the paper; "hard": their argmax
+    :param imitation: "soft" (:func:`soft_imitation`), "hard" (:func:`hard_imitation`), or what was added with
+        :func:`register_imitation`, which may be another loss altogether
     :return: Mean over the batch, scalar
     """
-    target = reference_q_values.argmax(dim=1) if imitation == "hard" else reference_q_values.softmax(dim=1)
-    return F.cross_entropy(q_values, target)
+    return IMITATION_LOSSES[imitation](q_values, reference_q_values)
 
 
 def adaptive_eta(q_values: th.Tensor) -> th.Tensor:

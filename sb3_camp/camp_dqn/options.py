@@ -6,6 +6,7 @@ from gymnasium import spaces
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 
+from sb3_camp.camp_dqn.losses import IMITATION_LOSSES
 from sb3_camp.errors import InputError
 
 
@@ -29,7 +30,7 @@ def check_options(action_space: Any, camp_eta: Any, imitation: Any, compile: Any
     """
     :param action_space: Space of the actions
     :param camp_eta: "adaptive" or a finite number >= 0
-    :param imitation: "soft" or "hard"
+    :param imitation: the name of one of :data:`~sb3_camp.camp_dqn.losses.IMITATION_LOSSES`
     :param compile: "auto", True or False
     :raises InputError: if one of them is something else, or if there is only one action
     """
@@ -37,7 +38,10 @@ def check_options(action_space: Any, camp_eta: Any, imitation: Any, compile: Any
         raise InputError("CAMPDQN needs at least two actions: the Q-gap is the best minus the second-best.")
     if camp_eta != "adaptive" and not _is_finite_and_not_negative(camp_eta):
         raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {camp_eta!r}.")
-    for name, value, choices in (("imitation", imitation, ("soft", "hard")), ("compile", compile, ("auto", True, False))):
+    for name, value, choices in (
+        ("imitation", imitation, tuple(IMITATION_LOSSES)),
+        ("compile", compile, ("auto", True, False)),
+    ):
         if value not in choices:
             raise InputError(f"{name} must be one of {', '.join(map(str, choices))}, not {value!r}.")
 

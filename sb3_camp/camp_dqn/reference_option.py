@@ -1,17 +1,14 @@
 """The argument ``reference`` of CAMPDQN: what the primary network imitates, and how earlier versions wrote it."""
 
 import warnings
-from typing import Any, Literal, cast
+from typing import Any
 
+from sb3_camp.camp_dqn.reference_registry import FROZEN, REFERENCES
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 
-LearningKind = Literal["alternating", "shared", "clean"]
-ReferenceKind = Literal["alternating", "shared", "clean", "frozen"]
-
-LEARNING_KINDS: tuple[LearningKind, ...] = ("alternating", "shared", "clean")
 OLD_NAMES = ("replay", "clean_reference")
-_OF_REPLAY: dict[str, LearningKind] = {"split": "alternating", "shared": "shared"}
+_OF_REPLAY: dict[str, str] = {"split": "alternating", "shared": "shared"}
 
 
 class ByDefault(str):
@@ -24,10 +21,10 @@ BY_DEFAULT: Any = ByDefault("alternating")
 
 
 def is_learning_kind(reference: Any) -> bool:
-    return isinstance(reference, str) and reference in LEARNING_KINDS
+    return isinstance(reference, str) and reference in REFERENCES
 
 
-def in_new_words(reference: Any, old: dict[str, Any], trained: ReferenceKind | None = None, stacklevel: int = 2) -> Any:
+def in_new_words(reference: Any, old: dict[str, Any], trained: str | None = None, stacklevel: int = 2) -> Any:
     """
     Read ``replay`` and ``clean_reference``, which said together with ``reference`` what this says alone now.
 
@@ -52,8 +49,8 @@ def in_new_words(reference: Any, old: dict[str, Any], trained: ReferenceKind | N
         meant = _OF_REPLAY[replay or "split"]
         if clean:
             meant = "clean"
-        elif trained == "frozen":
-            meant = "frozen"  # neither of the old names concerned a trained agent
+        elif trained == FROZEN:
+            meant = FROZEN  # neither of the old names concerned a trained agent
     is_clean = is_learning_kind(meant) and meant == "clean"
     if clean is not None and clean != is_clean:
         _contradict(reference, f"clean_reference={clean}")
@@ -63,7 +60,7 @@ def in_new_words(reference: Any, old: dict[str, Any], trained: ReferenceKind | N
     words = {**({"reference": None} if reference is None else {}), **old}
     spelled = ", ".join(f"{name}={value!r}" for name, value in words.items())
     new = "reference=<the trained agent> alone"
-    if is_learning_kind(meant) or trained == "frozen":
+    if is_learning_kind(meant) or trained == FROZEN:
         new = f"reference={meant!r}"
     warnings.warn(f"CAMPDQN: {spelled} is now written {new}.", DeprecationWarning, stacklevel=stacklevel + 1)
     return meant
@@ -73,11 +70,11 @@ def _contradict(reference: Any, old: str) -> None:
     shown = repr(reference) if isinstance(reference, str) else "a trained agent"
     raise InputError(
         f"reference={shown} contradicts {old}, which earlier versions read: give reference alone, one of "
-        f"{', '.join(LEARNING_KINDS)} or a trained agent (in the zoo: -params \"reference:'shared'\")."
+        f"{', '.join(REFERENCES)} or a trained agent (in the zoo: -params \"reference:'shared'\")."
     )
 
 
-def settle(members: dict[str, Any]) -> tuple[ReferenceKind, TrainedAgent | None]:
+def settle(members: dict[str, Any]) -> tuple[str, TrainedAgent | None]:
     """
     What a model imitates that is being built or loaded.
 
@@ -91,7 +88,7 @@ def settle(members: dict[str, Any]) -> tuple[ReferenceKind, TrainedAgent | None]
     old = {name: members.pop(name) for name in OLD_NAMES if name in members}
     if old and trained is None:
         if members["frozen_reference"] is not None:
-            trained = "frozen"
+            trained = FROZEN
         elif members["clean_observation_space"] is not None:
             trained = "clean"
         else:
@@ -104,28 +101,38 @@ def settle(members: dict[str, Any]) -> tuple[ReferenceKind, TrainedAgent | None]
         reference = trained or str(reference)
     if trained is not None:
         return _kept(reference, trained), None
-    return (reference, None) if is_learning_kind(reference) else ("frozen", reference)
+    return (reference, None) if is_learning_kind(reference) else (FROZEN, reference)
 
 
-def _kept(asked: Any, trained: ReferenceKind) -> ReferenceKind:
+def _kept(asked: Any, trained: str) -> str:
     """What a loaded model imitates from now on: which steps the networks learn from may change, while both see the same."""
-    if trained == "frozen":
+    if trained == FROZEN:
         if is_learning_kind(asked):
             raise InputError(
                 f"reference={asked!r}: this model imitates a trained agent, which cannot be changed: leave reference out "
                 "(in the zoo: -params \"reference:'frozen'\")."
             )
-        if asked != "frozen":
+        if asked != FROZEN:
             warnings.warn(f"The model keeps the reference it was trained with, {asked} is not read.", stacklevel=5)
-        return "frozen"
+        return FROZEN
+    if trained not in REFERENCES:
+        raise InputError(
+            f"this model was trained with reference={trained!r}, which is none of {', '.join(REFERENCES)}: import the package "
+            "that registers it first."
+        )
     if not is_learning_kind(asked):
         raise InputError(
             "reference: a trained agent cannot be given to a CAMPDQN that has a reference of its own: start a new model, "
             "which may have this one as its reference."
         )
-    if (asked == "clean") != (trained == "clean"):
+    if asked != trained and not _alike(REFERENCES[asked], REFERENCES[trained]):
         raise InputError(
             f"reference={asked!r}: this model was trained with reference={trained!r}, which cannot be changed "
             f"(in the zoo: -params \"reference:'{trained}'\")."
         )
-    return cast(ReferenceKind, asked)
+    return asked
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two classes of references have the same policy, which sees the same."""
+    return one.sees_clean == other.sees_clean and one.make_policy.__func__ is other.make_policy.__func__

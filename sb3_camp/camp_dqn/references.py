@@ -18,7 +18,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples
+from stable_baselines3.common.type_aliases import PyTorchObs, ReplayBufferSamples, Schedule
 from stable_baselines3.common.utils import get_parameters_by_name, polyak_update
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from sb3_camp.action_scores import action_scores
 from sb3_camp.camp_dqn.clean_observations import CleanObservations
-from sb3_camp.camp_dqn.reference_option import ReferenceKind
+from sb3_camp.camp_dqn.reference_registry import FROZEN, register_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling, CleanReplayBufferSamples
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
@@ -43,12 +43,15 @@ class Reference:
     :param policy: Its policy
     """
 
-    kind: ClassVar[ReferenceKind]
+    #: Its name among the references, see :func:`register_reference`
+    kind: ClassVar[str]
     learns: ClassVar[bool] = True
     #: Whether it acts in every other step
     acts: ClassVar[bool] = False
     #: Whose transitions each update samples: those that the reference learns from, if it does; those of the primary
     learns_from: ClassVar[tuple[Actor | None, ...]]
+    #: Whether it sees what is under the noise
+    sees_clean: ClassVar[bool] = False
 
     def __init__(self, policy: BasePolicy) -> None:
         self.policy = policy
@@ -110,7 +113,7 @@ class Reference:
 class FrozenReference(Reference):
     """A trained agent (the paper's Atari mode): it is frozen, only the primary acts and learns."""
 
-    kind = "frozen"
+    kind = FROZEN
     learns = False
     learns_from = (None,)
 
@@ -135,19 +138,46 @@ class LearningReference(Reference):
     """
     A network that learns the values of actions by temporal differences, with a target network and an optimizer of its own.
 
-    :param policy: Its policy, of the class of the primary's
+    A reference of another kind is a subclass of :class:`AlternatingReference` or :class:`SharedReference` with a ``kind`` of
+    its own, given to :func:`register_reference`. As far as it is no DQN it overrides :meth:`make_policy` (the policy keeps its
+    optimizer in ``optimizer``), :meth:`networks` and :meth:`td_loss`, and :meth:`scores` if
+    :func:`~sb3_camp.action_scores.action_scores` does not know the policy.
+
+    :param policy: What :meth:`make_policy` made
     """
 
-    policy: DQNPolicy
+    policy: Any
 
-    def __init__(self, policy: DQNPolicy) -> None:
-        super().__init__(policy)
-        self._batch_norm_stats = get_parameters_by_name(policy.q_net, ["running_"])
-        self._batch_norm_stats_target = get_parameters_by_name(policy.q_net_target, ["running_"])
+    @classmethod
+    def make_policy(
+        cls,
+        observation_space: spaces.Space,
+        action_space: spaces.Discrete,
+        lr_schedule: Schedule,
+        policy_class: type[DQNPolicy],
+        policy_kwargs: dict[str, Any],
+    ) -> BasePolicy:
+        """
+        :param observation_space: What the reference sees
+        :param action_space: Discrete
+        :param lr_schedule: Learning rate, of the progress that remains
+        :param policy_class: Class of the primary's policy
+        :param policy_kwargs: Its further arguments
+        :return: a new policy; CAMPDQN saves, loads and schedules its ``optimizer``
+        """
+        return policy_class(observation_space, action_space, lr_schedule, **policy_kwargs)
+
+    def networks(self) -> tuple[th.nn.Module, th.nn.Module]:
+        """
+        :return: the network that learns, and its target network
+        """
+        return self.policy.q_net, self.policy.q_net_target
 
     def update_target(self, tau: float) -> None:
-        polyak_update(self.policy.q_net.parameters(), self.policy.q_net_target.parameters(), tau)
-        polyak_update(self._batch_norm_stats, self._batch_norm_stats_target, 1.0)
+        network, target = self.networks()
+        polyak_update(network.parameters(), target.parameters(), tau)
+        stats, target_stats = (get_parameters_by_name(one, ["running_"]) for one in (network, target))
+        polyak_update(stats, target_stats, 1.0)
 
     def td_loss(self, batch: ReplayBufferSamples, primary: DQNPolicy, gamma: float) -> th.Tensor:
         """
@@ -169,6 +199,7 @@ class LearningReference(Reference):
         return self.policy.q_net_target(batch.next_observations).max(dim=1, keepdim=True).values
 
 
+@register_reference
 class AlternatingReference(LearningReference):
     """The paper's Algorithm 1: both networks act in turn, and each learns from the steps where it acted."""
 
@@ -177,6 +208,7 @@ class AlternatingReference(LearningReference):
     learns_from = (Actor.REFERENCE, Actor.PRIMARY)
 
 
+@register_reference
 class SharedReference(LearningReference):
     """Both networks act in turn, and both learn from all steps."""
 
@@ -185,6 +217,7 @@ class SharedReference(LearningReference):
     learns_from = (None, None)
 
 
+@register_reference
 class CleanReference(LearningReference):
     """
     A reference that sees the observations without noise, and learns the values of the primary, which acts alone.
@@ -195,6 +228,7 @@ class CleanReference(LearningReference):
     """
 
     kind = "clean"
+    sees_clean = True
     learns_from = (None, None)
 
     def __init__(self, policy: DQNPolicy, space: spaces.Box, clean_observations: CleanObservations | None = None) -> None:

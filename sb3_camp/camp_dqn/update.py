@@ -7,7 +7,7 @@ import torch as th
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.dqn.policies import DQNPolicy
 
-from sb3_camp.camp_dqn.losses import Imitation, adaptive_eta, imitation_loss, q_gap, robustness_loss
+from sb3_camp.camp_dqn.losses import adaptive_eta, imitation_loss, q_gap, robustness_loss
 from sb3_camp.camp_dqn.references import LearningReference, Reference
 
 #: What :meth:`Update.primary_losses` gives besides the loss, in this order
@@ -21,7 +21,7 @@ class Update:
     :param reference: What it imitates
     :param camp_lambda: Weight of the hinge loss against imitation
     :param camp_eta: Offset of the hinge, or "adaptive"
-    :param imitation: "soft" or "hard", see :func:`~sb3_camp.camp_dqn.losses.imitation_loss`
+    :param imitation: "soft", "hard" or one that was added, see :func:`~sb3_camp.camp_dqn.losses.imitation_loss`
     :param gamma: Discount factor, for buffers whose batches have no ``discounts``
     :param max_grad_norm: Maximum l2 norm of the gradients of each network
     """
@@ -30,7 +30,7 @@ class Update:
     reference: Reference
     camp_lambda: float | th.Tensor
     camp_eta: float | th.Tensor | Literal["adaptive"]
-    imitation: Imitation
+    imitation: str
     gamma: float
     max_grad_norm: float
 
@@ -50,12 +50,12 @@ class Update:
             # Only for its own update: the primary imitates the reference as it acts, without dropout or batch statistics
             self.reference.policy.set_training_mode(True)
             td_loss = self.reference.td_loss(reference_batch, self.policy, self.gamma)
-            self._gradient_step(self.reference.policy, td_loss)
+            self._gradient_step(self.reference.policy.optimizer, td_loss)
             self.reference.policy.set_training_mode(False)
             td_loss = td_loss.detach()
 
         loss, logs = self.primary_losses(primary_batch)
-        self._gradient_step(self.policy, loss)
+        self._gradient_step(self.policy.optimizer, loss)
         return td_loss, logs
 
     def primary_losses(self, batch: ReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
@@ -76,11 +76,12 @@ class Update:
         logs = th.stack([imitation.detach(), robustness.detach(), eta.detach(), gaps.mean(), gaps.min()])
         return imitation + self.camp_lambda * robustness, logs
 
-    def _gradient_step(self, policy: DQNPolicy, loss: th.Tensor) -> None:
-        policy.optimizer.zero_grad()
+    def _gradient_step(self, optimizer: th.optim.Optimizer, loss: th.Tensor) -> None:
+        optimizer.zero_grad()
         loss.backward()
-        th.nn.utils.clip_grad_norm_(policy.q_net.parameters(), self.max_grad_norm)
-        policy.optimizer.step()
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        th.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        optimizer.step()
 
 
 def fuse_adam(optimizer: th.optim.Optimizer) -> None:

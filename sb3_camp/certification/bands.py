@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv, ndtri
 
+from sb3_camp.certification.band_checks import checked_bounds
+from sb3_camp.certification.band_registry import BANDS, Band, band_of, register_band
 from sb3_camp.certification.crossing import holding_probability, knots
 from sb3_camp.errors import InputError
-
-METHODS = ("berk-jones", "dkw", "clopper-pearson")
 
 # Up to this many episodes the Berk-Jones band is a Clopper-Pearson bound at every count. Beyond, it is one at some hundred
 # counts and straight between them, which costs 0.04 % of the level at alpha = 0.05, but takes a second for a million episodes.
@@ -49,29 +49,38 @@ def lower_band(counts: ArrayLike, m: int, alpha: float, method: str, n_threshold
     - ``"dkw"``: the band of the paper, n / m - sqrt(ln(2 / alpha) / (2 m)) (Dvoretzky, Kiefer & Wolfowitz, 1956).
     - ``"clopper-pearson"``: exact binomial bounds (Clopper & Pearson, 1934) at alpha / n_thresholds (Bonferroni). Valid only
       if the thresholds were fixed before the returns were seen.
+    - What was added with :func:`sb3_camp.certification.register_band`; of these, whether they hold is computed first.
 
     :param counts: how many of the m returns are >= C, for each threshold C; integers from 0 to m, any shape
     :param m: number of independent episodes
     :param alpha: the band fails somewhere with at most this probability, in (0, 1)
-    :param method: one of ``METHODS``
-    :param n_thresholds: number of thresholds that share alpha, for ``"clopper-pearson"`` only
+    :param method: name of a band, one of :data:`METHODS` or of those that were added
+    :param n_thresholds: number of thresholds that share alpha, for pointwise bands (``"clopper-pearson"``) only
     :return: float64 array of the shape of counts, in [0, 1)
-    :raises InputError: for an unknown method, an alpha outside (0, 1) or below 1e-50, m < 1, or n_thresholds missing or out of
-        place
+    :raises InputError: for an unknown method, an alpha outside (0, 1) or below 1e-50, m < 1, n_thresholds missing or out of
+        place, or a band that does not hold
     """
-    _check(m, alpha, method, n_thresholds)
+    band = _checked(m, alpha, method, n_thresholds)
     counts = np.asarray(counts)
-    if method == "dkw":
-        return np.maximum(0.0, counts / m - math.sqrt(math.log(2 / alpha) / (2 * m)))
-    if method == "clopper-pearson":
-        assert n_thresholds is not None
-        return _clopper_pearson(counts, m, alpha / n_thresholds)
-    tested = _tested_counts(m)
-    bounds = _clopper_pearson(tested, m, berk_jones_level(m, alpha))
-    return np.interp(counts, np.append(0, tested), np.append(0.0, bounds))
+    if method in METHODS:
+        return np.asarray(band.function(counts, m, alpha / (n_thresholds or 1)))
+    return checked_bounds(method, band, m, alpha, n_thresholds)[counts]
 
 
-def largest_ratio(m: int, alpha: float, method: str, n_thresholds: int | None = None) -> float:
+def forecast_band(counts: ArrayLike, m: int, alpha: float, method: str, n_thresholds: int | None = None) -> np.ndarray:
+    """
+    About the bounds of :func:`lower_band`, for forecasts: fast for any number of episodes, not checked, and no certificate.
+
+    :param counts: see :func:`lower_band`, like the others
+    :return: float64 array of the shape of counts
+    :raises InputError: as :func:`lower_band`
+    """
+    band = _checked(m, alpha, method, n_thresholds)
+    function = band.function if band.forecast is None else band.forecast
+    return np.asarray(function(np.asarray(counts), m, alpha / (n_thresholds or 1)), dtype=np.float64)
+
+
+def largest_ratio(m: int, alpha: float, method: str, n_thresholds: int | None = None, *, forecast: bool = False) -> float:
     """
     The radius, in units of sigma, at which even m perfect episodes certify no more than probability 1/2.
 
@@ -79,12 +88,14 @@ def largest_ratio(m: int, alpha: float, method: str, n_thresholds: int | None = 
 
     :param m: number of independent episodes
     :param alpha: the band fails somewhere with at most this probability, in (0, 1)
-    :param method: one of ``METHODS``
-    :param n_thresholds: number of thresholds that share alpha, for ``"clopper-pearson"`` only
+    :param method: see :func:`lower_band`
+    :param n_thresholds: see :func:`lower_band`
+    :param forecast: about the same, as :func:`forecast_band` does it
     :return: R / sigma; 0 where the band never exceeds 1/2
     :raises InputError: as :func:`lower_band`
     """
-    return max(0.0, float(ndtri(lower_band(m, m, alpha, method, n_thresholds))))
+    highest = (forecast_band if forecast else lower_band)(m, m, alpha, method, n_thresholds)
+    return max(0.0, float(ndtri(highest)))
 
 
 @lru_cache(maxsize=1024)
@@ -107,7 +118,7 @@ def berk_jones_level(m: int, alpha: float) -> float:
     :return: a', between alpha / m and alpha
     :raises InputError: for m < 1 or an alpha outside (0, 1) or below 1e-50
     """
-    _check(m, alpha, "berk-jones", None)
+    _check(m, alpha)
     if m == 1:
         return float(alpha)
     if alpha < _SMALLEST_EXACT_ALPHA:
@@ -199,17 +210,44 @@ def _clopper_pearson(counts: np.ndarray, m: int, level: float) -> np.ndarray:
     return np.where(counts > 0, np.minimum(betaincinv(successes, m - successes + 1, level), _BELOW_ONE), 0.0)
 
 
-def _check(m: int, alpha: float, method: str, n_thresholds: int | None) -> None:
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+def _dkw(counts: np.ndarray, m: int, alpha: float) -> np.ndarray:
+    return np.maximum(0.0, counts / m - math.sqrt(math.log(2 / alpha) / (2 * m)))
+
+
+def _berk_jones(counts: np.ndarray, m: int, alpha: float) -> np.ndarray:
+    tested = _tested_counts(m)
+    bounds = _clopper_pearson(tested, m, berk_jones_level(m, alpha))
+    return np.interp(counts, np.append(0, tested), np.append(0.0, bounds))
+
+
+def _forecast_berk_jones(counts: np.ndarray, m: int, alpha: float) -> np.ndarray:
+    return _clopper_pearson(counts, m, forecast_level(m, alpha))
+
+
+def _check(m: int, alpha: float) -> None:
     if m < 1:
         raise InputError(f"a band needs at least one episode, got {m}")
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
     if alpha < _SMALLEST_ALPHA:
         raise InputError(f"alpha must be at least {_SMALLEST_ALPHA:g}, got {alpha}")
-    if method != "clopper-pearson":
+
+
+def _checked(m: int, alpha: float, method: str, n_thresholds: int | None) -> Band:
+    """The band, once it is clear that it can be asked."""
+    band = band_of(method)
+    _check(m, alpha)
+    if not band.pointwise:
         if n_thresholds is not None:
-            raise InputError(f"n_thresholds is for the method clopper-pearson only, not for {method}")
+            raise InputError(f"n_thresholds is for pointwise bands like clopper-pearson, not for {method}")
     elif n_thresholds is None or n_thresholds < 1:
-        raise InputError(f"clopper-pearson needs the number of thresholds (n_thresholds), at least 1, got {n_thresholds}")
+        raise InputError(f"{method} needs the number of thresholds (n_thresholds), at least 1, got {n_thresholds}")
+    return band
+
+
+register_band("berk-jones", Band(_berk_jones, forecast=_forecast_berk_jones))
+register_band("dkw", Band(_dkw))
+register_band("clopper-pearson", Band(_clopper_pearson, pointwise=True))
+
+METHODS = tuple(BANDS)
+"""The bands of this package"""

@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from sb3_camp.certification.assumptions import Evidence
-from sb3_camp.certification.bands import berk_jones_level, largest_ratio
+from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import Ceiling, Certificate, PerStepBound, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
@@ -148,13 +148,10 @@ def ceiling_of_more(certificate: Certificate, n_episodes: int) -> float:
     """
     :param certificate: a certificate
     :param n_episodes: how many episodes to think of, at least as many as it has
-    :return: the ceiling that they would have (:class:`Ceiling`), in multiples of sigma
+    :return: about the ceiling that they would have (:class:`Ceiling`), in multiples of sigma
     """
-    alpha, method = certificate.alpha, certificate.method
-    if method == "berk-jones":
-        # The level of so many episodes hardly differs
-        return largest_ratio(n_episodes, berk_jones_level(certificate.n_episodes, alpha), "clopper-pearson", 1)
-    return largest_ratio(n_episodes, alpha, method, _n_thresholds(certificate.support, certificate.min_return))
+    n_thresholds = _n_thresholds(certificate.support, certificate.min_return)
+    return largest_ratio(n_episodes, certificate.alpha, certificate.method, n_thresholds, forecast=True)
 
 
 def _n_thresholds(support: Sequence[float] | None, min_return: float) -> int | None:

@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from sb3_camp.certification.bands import forecast_level
 from sb3_camp.certification.return_band import ReturnBand, ratios_of, threshold_counts
 from sb3_camp.errors import InputError
 
@@ -86,12 +85,7 @@ def plan_episodes(
 
     def forecast(m: int) -> float:
         played = counts._replace(at_least=counts.at_least * m // counts.m, m=m)
-        if method == "berk-jones":
-            level = forecast_level(m, alpha)
-            return ReturnBand.of_counts(
-                played._replace(n_thresholds=1), alpha=level, method="clopper-pearson"
-            ).expected_return(ratio)
-        return ReturnBand.of_counts(played, alpha=alpha, method=method).expected_return(ratio)
+        return ReturnBand.of_counts(played, alpha=alpha, method=method, forecast=True).expected_return(ratio)
 
     certified = ReturnBand.of_counts(counts, alpha=alpha, method=method).expected_return(ratio)
     ceiling = ReturnBand(min_return, counts.thresholds, counts.at_least / counts.m).expected_return(ratio)

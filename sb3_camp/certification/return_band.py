@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from sb3_camp.certification.bands import lower_band
+from sb3_camp.certification.band_registry import band_of
+from sb3_camp.certification.bands import forecast_band, lower_band
 from sb3_camp.errors import InputError
 
 # How far, relative and absolute, a return may lie below a declared threshold and still reach it: a rounding error.
@@ -24,7 +25,7 @@ class ThresholdCounts(NamedTuple):
     :param thresholds: distinct, ascending, above ``min_return``, float64, shape (k,)
     :param at_least: how many episodes returned at least each of them, int, shape (k,)
     :param m: number of episodes
-    :param n_thresholds: number of declared thresholds, for ``"clopper-pearson"`` only
+    :param n_thresholds: number of declared thresholds, for pointwise bands (``"clopper-pearson"``) only
     """
 
     min_return: float
@@ -55,14 +56,17 @@ class ReturnBand:
     probability: np.ndarray
 
     @classmethod
-    def of_counts(cls, counts: ThresholdCounts, *, alpha: float, method: str) -> "ReturnBand":
+    def of_counts(cls, counts: ThresholdCounts, *, alpha: float, method: str, forecast: bool = False) -> "ReturnBand":
         """
         :param counts: how many episodes reached each threshold
         :param alpha: see :func:`return_band`
         :param method: see :func:`return_band`
+        :param forecast: about the same, but fast: to plan episodes, never to certify any
         :return: the band
         """
-        probability = lower_band(counts.at_least, counts.m, alpha, method, counts.n_thresholds)
+        probability = (forecast_band if forecast else lower_band)(
+            counts.at_least, counts.m, alpha, method, counts.n_thresholds
+        )
         # Of thresholds with the same bound the highest is enough, and one without a bound above 0 says nothing.
         changes = probability > np.append(probability[1:], 0.0)
         return cls(counts.min_return, counts.thresholds[changes], probability[changes])
@@ -137,7 +141,8 @@ def return_band(
     """
     :param returns: returns of m independent episodes of one fixed policy, shape (m,)
     :param alpha: the band is above the truth somewhere with at most this probability, in (0, 1)
-    :param method: ``"berk-jones"``, ``"dkw"`` (the paper's) or ``"clopper-pearson"`` (needs ``support``)
+    :param method: ``"berk-jones"``, ``"dkw"`` (the paper's), ``"clopper-pearson"`` (needs ``support``) or one that was added
+        with :func:`sb3_camp.certification.register_band`
     :param min_return: a return that no episode can fall below, known beforehand (not the lowest one seen)
     :param support: for ``"clopper-pearson"``: the thresholds to spend alpha on, in equal shares, fixed before the episodes
         were played. A return counts as the highest of them that it reaches (to 1e-9 of its size) or as ``min_return``: the
@@ -169,18 +174,16 @@ def threshold_counts(
     values = _finite_vector(returns, "returns")
     _check_not_below(values, min_return, "returns")
     n_thresholds = None
-    if method == "clopper-pearson":
+    if band_of(method).pointwise:
         if support is None:
-            raise InputError(
-                "clopper-pearson needs support, thresholds that were fixed beforehand; without it, use berk-jones"
-            )
+            raise InputError(f"{method} needs support, thresholds that were fixed beforehand; without it, use berk-jones")
         points = np.unique(_finite_vector(support, "support"))
         _check_not_below(points, min_return, "support")
         points = points[points > min_return]
         n_thresholds = max(1, len(points))
         values = _floor(values, points, min_return)
     elif support is not None:
-        raise InputError(f"support is for the method clopper-pearson only, not for {method}")
+        raise InputError(f"support is for pointwise bands like clopper-pearson, not for {method}")
     distinct, tally = np.unique(values, return_counts=True)
     at_least = np.cumsum(tally[::-1])[::-1]  # ties included
     above = distinct > min_return

@@ -2,7 +2,7 @@
 Gymnasium's native vector environments, whose envs step as one array: when an evaluation may use them, and how to build them.
 
 They are another implementation of the task. What can be compared with the single environment is compared; that the returns
-have the same law is known for some only.
+have the same distribution is known for some only.
 """
 
 import contextlib
@@ -19,21 +19,17 @@ from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.evaluation.vector_episodes import noises
+from sb3_camp.tasks.registry import native_has_same_returns
 from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 # Wrappers of a single environment that have a twin for vector environments, with the same arguments
 _TWINS: dict[type[gym.Wrapper], type[VectorWrapper]] = {NoisyObservationWrapper: vector.NoisyObservationWrapper}
-# Entry points of environments and of the vector environments whose returns have the same law: the tests compare them
-_CARTPOLE, _TASK = "gymnasium.envs.classic_control.cartpole:", "sb3_camp.tasks.cartpole:"
-_SAME_LAW = {
-    f"{_CARTPOLE}CartPoleEnv": f"{_CARTPOLE}CartPoleVectorEnv",
-    f"{_TASK}make_cartpole1": f"{_TASK}make_cartpole1_vec",
-    f"{_TASK}make_cartpole5": f"{_TASK}make_cartpole5_vec",
-}
 # Vector environments, and what does the same and can also reset some of its envs, as trainings need it
-_SAME_WITH_PARTIAL_RESET: dict[Any, str] = {f"{_CARTPOLE}CartPoleVectorEnv": f"{_TASK}PartialResetCartPoleVectorEnv"}
+_SAME_WITH_PARTIAL_RESET: dict[Any, str] = {
+    "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv": "sb3_camp.tasks.cartpole:PartialResetCartPoleVectorEnv"
+}
 
 
 class NotNative(InputError):
@@ -43,10 +39,9 @@ class NotNative(InputError):
 def has_known_native(environment: EvaluationEnv) -> bool:
     """
     :param environment: The environment of an evaluation
-    :return: whether there is a native vector environment for it whose returns are known to have the same law
+    :return: whether there is a native vector environment for it whose returns are known to have the same distribution
     """
-    spec = gym.spec(environment.env_id)
-    if not isinstance(spec.entry_point, str) or _SAME_LAW.get(spec.entry_point) != spec.vector_entry_point:
+    if not native_has_same_returns(environment.env_id):
         return False
     try:
         with opened_native(environment, 1):

@@ -95,7 +95,9 @@ def add_zoo_arguments(
         metavar="ENV",
         type=str,
     )
-    parser.add_argument("--gym-packages", help="packages that register environments", type=str, nargs="+", default=[])
+    parser.add_argument(
+        "--gym-packages", help="packages that register environments or algorithms", type=str, nargs="+", default=[]
+    )
     parser.add_argument("-o", "--output", help=output_help, type=Path)
     parser.add_argument("--resume", help="continue where the same command was interrupted", action="store_true")
     parser.add_argument("-P", "--progress", help="show a progress bar even if stderr is not a terminal", action="store_true")
@@ -123,8 +125,6 @@ def parse(
             range_ = f"at least {least}" if value < least else f"at most {most}"
             raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
     register()
-    _check_algo(args.algo)
-    _check_device(args.device)
     unknown = [key for key in args.hyperparams or () if key not in WRAPPER_KEYS]
     if unknown:
         raise InputError(f"--hyperparams takes {', '.join(WRAPPER_KEYS)}, not {', '.join(unknown)}")
@@ -136,6 +136,8 @@ def parse(
     if package:  # that registers the env, as Gymnasium writes it
         _import(package, "--env")
     args.env = EnvironmentName(env_id)
+    _check_algo(args.algo)  # only now, as the packages may bring algorithms
+    _check_device(args.device)
     if args.num_threads is not None and args.num_threads > 0:
         import torch as th
 

@@ -10,91 +10,84 @@ from typing import Any
 
 import gymnasium as gym
 
+from sb3_camp.tasks.registry import TASKS, Task, register_task
+from sb3_camp.tasks.returns import lowest_return, register_lowest_return
+
+__all__ = [
+    "TASKS",
+    "Task",
+    "default_sigma",
+    "is_image_task",
+    "lowest_return",
+    "register_lowest_return",
+    "register_task",
+    "register_tasks",
+]
+
 _ATARI: dict[str, Any] = {"entry_point": "sb3_camp.tasks.atari:make_atari"}
 _STICKY = 0.25  # probability to repeat an action, of the NoFrameskip-v0 ids; that of NoFrameskip-v4 is 0
 
-# Entry points are strings, so that only the tasks that are made import what they need
-TASKS: dict[str, dict[str, Any]] = {
+
+def _cartpole(name: str, **kwargs: Any) -> Task:
     # 200 steps as CartPole-v0, which is the same environment as CartPole-v1 with another limit
-    "camp/CartPole1-v0": {
-        "entry_point": "sb3_camp.tasks.cartpole:make_cartpole1",
-        "vector_entry_point": "sb3_camp.tasks.cartpole:make_cartpole1_vec",
-        "max_episode_steps": 200,
-        "kwargs": {"sigma": 0.2},
-    },
-    "camp/CartPole5-v0": {
-        "entry_point": "sb3_camp.tasks.cartpole:make_cartpole5",
-        "vector_entry_point": "sb3_camp.tasks.cartpole:make_cartpole5_vec",
-        "max_episode_steps": 200,
-        "kwargs": {"sigma": 0.2, "n_stack": 5},
-    },
-    "camp/Highway-v0": {
-        "entry_point": "sb3_camp.tasks.highway:make_highway",
-        "vector_entry_point": "sb3_camp.tasks.highway:make_highway_vec",
-        "kwargs": {"sigma": 0.4},
-    },
-    "camp/Pong1r-v0": {
-        **_ATARI,
-        "kwargs": {
-            "game": "pong",
-            "sigma": 12.75,
-            "n_stack": 4,
-            "repeat_action_probability": _STICKY,
-            "difficulty": 0,
-            "first_point_ends": True,
+    entry_point = f"sb3_camp.tasks.cartpole:make_{name}"
+    return Task(
+        dict(entry_point=entry_point, vector_entry_point=f"{entry_point}_vec", max_episode_steps=200, kwargs=kwargs),
+        lowest_return=0.0,
+        native_has_same_returns=True,  # the tests compare them
+    )
+
+
+def _atari(lowest_return: float, max_episode_steps: int | None, **kwargs: Any) -> Task:
+    limit = {} if max_episode_steps is None else {"max_episode_steps": max_episode_steps}
+    settings = {"sigma": 12.75, "n_stack": 4, **kwargs}
+    return Task({**_ATARI, **limit, "kwargs": settings}, lowest_return, ("game", "first_point_ends"), pixels=True)
+
+
+# Entry points are strings, so that only the tasks that are made import what they need
+_OWN = {
+    "camp/CartPole1-v0": _cartpole("cartpole1", sigma=0.2),
+    "camp/CartPole5-v0": _cartpole("cartpole5", sigma=0.2, n_stack=5),
+    "camp/Highway-v0": Task(
+        {
+            "entry_point": "sb3_camp.tasks.highway:make_highway",
+            "vector_entry_point": "sb3_camp.tasks.highway:make_highway_vec",
+            "kwargs": {"sigma": 0.4},
         },
-    },
-    "camp/Freeway-v0": {
-        **_ATARI,
-        "max_episode_steps": 250,
-        "kwargs": {
-            "game": "freeway",
-            "sigma": 12.75,
-            "n_stack": 4,
-            "repeat_action_probability": _STICKY,
-            "difficulty": 1,
-        },
-    },
-    "camp/BankHeist-v0": {
-        **_ATARI,
-        "max_episode_steps": 250,
-        "kwargs": {
-            "game": "bank_heist",
-            "sigma": 12.75,
-            "n_stack": 4,
-            "repeat_action_probability": 0.0,
-            "difficulty": 1,
-        },
-    },
+        lowest_return=0.0,
+        lowest_return_depends_on=("config",),
+    ),
+    "camp/Pong1r-v0": _atari(-1.0, None, game="pong", repeat_action_probability=_STICKY, difficulty=0, first_point_ends=True),
+    "camp/Freeway-v0": _atari(0.0, 250, game="freeway", repeat_action_probability=_STICKY, difficulty=1),
+    "camp/BankHeist-v0": _atari(0.0, 250, game="bank_heist", repeat_action_probability=0.0, difficulty=1),
 }
 
 
 def register_tasks() -> None:
     """
-    Register the tasks with Gymnasium; ``import sb3_camp`` does it.
+    Register the tasks of this package; ``import sb3_camp`` does it.
 
-    What is registered under one of the names already is kept.
+    What is registered with Gymnasium under one of the names already is kept.
     """
-    for env_id, settings in TASKS.items():
-        if env_id not in gym.registry:
-            gym.register(env_id, **settings)
+    for env_id, task in _OWN.items():
+        register_task(env_id, task)
 
 
 def default_sigma(env_id: str) -> float | None:
     """
     :param env_id: Id of an environment, as Gymnasium registers it
-    :return: the ``sigma`` that a task has unless told otherwise; None for whatever is no task of this package, also if it is
-        registered under the name of one
+    :return: the ``sigma`` that a task has unless told otherwise; None for whatever is no task, also if it is registered under
+        the name of one
     """
-    spec = gym.registry.get(env_id)
-    if env_id not in TASKS or spec is None or spec.entry_point != TASKS[env_id]["entry_point"]:
+    spec, task = gym.registry.get(env_id), TASKS.get(env_id)
+    if task is None or spec is None or spec.entry_point != task.registration["entry_point"]:
         return None
-    return float(spec.kwargs.get("sigma", TASKS[env_id]["kwargs"]["sigma"]))
+    return float(spec.kwargs.get("sigma", task.registration["kwargs"]["sigma"]))
 
 
 def is_image_task(env_id: str) -> bool:
     """
     :param env_id: Id of an environment, as Gymnasium registers it
-    :return: whether it is a task of this package whose observations are images, with pixel values from 0 to 255
+    :return: whether it is a task whose observations are images, with pixel values from 0 to 255
     """
-    return TASKS.get(env_id, {}).get("entry_point") == _ATARI["entry_point"]
+    return env_id in TASKS and TASKS[env_id].pixels

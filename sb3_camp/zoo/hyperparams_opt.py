@@ -85,7 +85,9 @@ def not_sampled(algo: str, hyperparams: Mapping[str, Any], observation_space: sp
     if algo != "camp_dqn" or (isinstance(reference, str) and reference in _SAMPLED_REFERENCES):
         return {}
     fixed = {"reference": reference}
-    if reference != "clean":  # a trained agent learns no values
+    from sb3_camp.camp_dqn.reference_option import is_learning_kind
+
+    if not is_learning_kind(reference):  # a trained agent learns no values
         fixed["one_minus_gamma"] = 1 - hyperparams.get("gamma", 0.99)
         fixed["n_steps"] = hyperparams.get("n_steps", 1)
         fixed["target_update_interval"] = hyperparams.get("target_update_interval", 10_000)

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import sb3_camp
+from sb3_camp.plugins import load_plugins
 
 
 def register() -> None:
@@ -34,50 +35,51 @@ def extend(module: ModuleType) -> None:
 
     :param module: a loaded module of the zoo, one of :data:`EXTENSIONS`
     """
+    _find_algorithms()
     EXTENSIONS[module.__name__](module)
 
 
-def add_algorithms(zoo_utils: ModuleType) -> None:
-    """
-    Add the algorithms to the zoo's table.
-
-    :param zoo_utils: the module ``rl_zoo3.utils``
-    """
+@functools.cache
+def _find_algorithms() -> None:
+    """Those of this package, and those of other packages."""
     from sb3_camp.camp_dqn import CAMPDQN
     from sb3_camp.noisy_net import NoisyNetDQN
+    from sb3_camp.zoo import hyperparams_opt
+    from sb3_camp.zoo.algorithms import Algorithm, register_algorithm
     from sb3_camp.zoo.gaussian_dqn import GaussianDQN
 
-    zoo_utils.ALGOS.setdefault("camp_dqn", CAMPDQN)
-    zoo_utils.ALGOS.setdefault("gaussian_dqn", GaussianDQN)
-    zoo_utils.ALGOS.setdefault("noisynet_dqn", NoisyNetDQN)
+    def with_search(name: str, model: Any, sampler: Any, converter: Any) -> None:
+        register_algorithm(name, Algorithm(model, hyperparams_folder() / f"{name}.yml", sampler, converter))
 
-
-def add_samplers(zoo_hyperparams_opt: ModuleType) -> None:
-    """
-    Add the search spaces of ``-optimize``, and what turns a trial of a study back into hyper-parameters.
-
-    :param zoo_hyperparams_opt: the module ``rl_zoo3.hyperparams_opt``
-    """
-    from sb3_camp.zoo import hyperparams_opt
-
-    samplers, converters = zoo_hyperparams_opt.HYPERPARAMS_SAMPLER, zoo_hyperparams_opt.HYPERPARAMS_CONVERTER
-    samplers.setdefault("camp_dqn", hyperparams_opt.sample_camp_dqn_params)
-    samplers.setdefault("gaussian_dqn", hyperparams_opt.sample_gaussian_dqn_params)
-    samplers.setdefault("noisynet_dqn", hyperparams_opt.sample_noisynet_dqn_params)
-    converters.setdefault("camp_dqn", hyperparams_opt.convert_camp_dqn_params)
-    converters.setdefault("gaussian_dqn", hyperparams_opt.convert_gaussian_dqn_params)
+    search = hyperparams_opt
+    with_search("camp_dqn", CAMPDQN, search.sample_camp_dqn_params, search.convert_camp_dqn_params)
+    with_search("gaussian_dqn", GaussianDQN, search.sample_gaussian_dqn_params, search.convert_gaussian_dqn_params)
     # Its trials hold the parameters of DQN, without those of the exploration
-    converters.setdefault("noisynet_dqn", hyperparams_opt.convert_gaussian_dqn_params)
+    with_search("noisynet_dqn", NoisyNetDQN, search.sample_noisynet_dqn_params, search.convert_gaussian_dqn_params)
+    load_plugins()
+
+
+def add_algorithms(zoo_module: ModuleType) -> None:
+    """
+    Add the algorithms and their search spaces to the zoo's tables.
+
+    :param zoo_module: the module ``rl_zoo3.utils`` or ``rl_zoo3.hyperparams_opt``
+    """
+    from sb3_camp.zoo.algorithms import fill_tables
+
+    fill_tables()
 
 
 def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
     """
-    Let the zoo's ``ExperimentManager`` fall back on the yml files of this package.
+    Let the zoo's ``ExperimentManager`` fall back on the yml files that come with the algorithms.
 
     They are used only if no config was given and the zoo has no file for the algorithm.
 
     :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
     """
+    from sb3_camp.zoo.algorithms import ALGORITHMS
+
     manager = zoo_exp_manager.ExperimentManager
     zoo_init = manager.__init__
     if hasattr(zoo_init, "sb3_camp_extended"):
@@ -87,9 +89,9 @@ def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
     @functools.wraps(zoo_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         zoo_init(self, *args, **kwargs)
-        own_config = hyperparams_folder() / f"{self.algo}.yml"
+        own_config = ALGORITHMS[self.algo].hyperparams if self.algo in ALGORITHMS else None
         config_was_given = bool(signature.bind(self, *args, **kwargs).arguments.get("config"))
-        if not config_was_given and not Path(self.config).is_file() and own_config.is_file():
+        if not config_was_given and own_config is not None and not Path(self.config).is_file() and own_config.is_file():
             self.config = str(own_config)
 
     __init__.sb3_camp_extended = True  # type: ignore[attr-defined]
@@ -121,6 +123,6 @@ def extend_exp_manager(zoo_exp_manager: ModuleType) -> None:
 
 EXTENSIONS = {
     "rl_zoo3.utils": add_algorithms,
-    "rl_zoo3.hyperparams_opt": add_samplers,
+    "rl_zoo3.hyperparams_opt": add_algorithms,
     "rl_zoo3.exp_manager": extend_exp_manager,
 }

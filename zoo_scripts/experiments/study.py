@@ -23,6 +23,7 @@ from stable_baselines3 import DQN
 
 import sb3_camp.zoo
 from sb3_camp.camp_dqn import CAMPDQN
+from sb3_camp.certification.band_registry import band_of
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import plan_chunks
@@ -180,7 +181,7 @@ class Study:
 
     def methods(self, cell: Cell) -> list[str]:
         """The bands of its certificates."""
-        return [name for name in self.certify["methods"] if name != "clopper-pearson" or _counts_steps(cell.task)]
+        return [name for name in self.certify["methods"] if not band_of(name).pointwise or _counts_steps(cell.task)]
 
     # Hyper-parameters: a copy in the folder of the results, named by its content, so that an edit is another command
 
