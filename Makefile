@@ -4,13 +4,14 @@
 PYTHON ?= python3
 
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 STAMP := $(VENV)/.installed
 # The networks of the tests are small: one thread each, and one file of tests per core
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -q -n logical --maxprocesses 8 --dist loadfile
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test test-all postgresql slurm lint type format benchmark
+.PHONY: quickstart test test-all postgresql slurm lint type format benchmark dist check-dist check-wheel check-zoo
 
 quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
@@ -45,6 +46,35 @@ format: $(STAMP)
 
 benchmark: $(STAMP)
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script --short || exit 1; done
+
+# The release, step by step as .github/workflows does it
+
+dist: $(STAMP)
+	$(BIN)/python -c "import shutil; shutil.rmtree('dist', ignore_errors=True)"
+	$(BIN)/python -m build
+
+# What they hold, and what the stock zoo does in an environment where this wheel is installed
+check-dist: dist
+	SB3_CAMP_DIST=$(CURDIR)/dist OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -q tests/test_packaging.py
+
+# In an environment that holds nothing but the wheel and what it asks for: the quickstart, by default a short one
+QUICKSTART ?= -n 5000 --n-episodes 500
+check-wheel: FRESH := .venv-wheel
+check-wheel: dist
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(FRESH)/$(SCRIPTS)/sb3-camp --version
+	$(FRESH)/$(SCRIPTS)/python zoo_scripts/quickstart.py -o $(FRESH)/quickstart $(QUICKSTART)
+
+# The stock zoo does the same with this package as without, for the oldest and for the newest zoo
+ZOO ?= oldest
+check-zoo: FRESH := .venv-zoo-$(ZOO)
+check-zoo:
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check -r .ci/zoo-$(ZOO).txt . pytest "setuptools>=77" wheel
+	OMP_NUM_THREADS=1 $(FRESH)/$(SCRIPTS)/python -m pytest -x -q -m "" tests/test_stock_zoo.py
 
 # PyTorch first and by itself, so that pip takes the pinned release, also where a CPU build of it is configured for pip.
 $(STAMP): pyproject.toml constraints.txt

@@ -13,6 +13,7 @@ COMMANDS = {
     "attack": "play episodes whose observations an adversary perturbs, and compare them with the certificate",
     "plot": "certificates and attacks of several runs on one picture, and side by side in a table",
     "report": "one HTML file on an agent for whoever signs: what is certified, from what, and what not",
+    "card": "a folder for a model hub: the agent, its certificate and a model card; uploaded if you ask for it",
 }
 
 

@@ -88,8 +88,16 @@ def json_writer(value: Any) -> Write:
     :param value: What JSON can hold; not a number that is not finite
     :return: what writes it as a JSON file
     """
-    text = json.dumps(value, indent=1, allow_nan=False) + "\n"
-    return lambda file: file.write(text.encode())
+    content = json_bytes(value)
+    return lambda file: file.write(content)
+
+
+def json_bytes(value: Any) -> bytes:
+    """
+    :param value: What JSON can hold; not a number that is not finite
+    :return: the content of its file
+    """
+    return (json.dumps(value, indent=1, allow_nan=False) + "\n").encode()
 
 
 def npz_writer(entries: Mapping[str, Any]) -> Write:

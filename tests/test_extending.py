@@ -36,6 +36,7 @@ def run(environment: Environment, command: str, cwd: Path) -> str:
     return environment.run(*arguments, cwd=cwd).stdout
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page(environment, tmp_path):
     assert len(COMMANDS) == 6
     for command in COMMANDS[1:]:

@@ -1,5 +1,6 @@
 """The built distributions, and what the stock zoo can do in an environment where one of them is installed. No network."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,11 @@ def source(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def distributions(source, tmp_path_factory) -> tuple[Path, Path]:
-    """The sdist, and the wheel built from the sdist."""
+    """The sdist, and the wheel built from the sdist; those of a release, where ``SB3_CAMP_DIST`` names their folder."""
+    if "SB3_CAMP_DIST" in os.environ:
+        built = Path(os.environ["SB3_CAMP_DIST"])
+        (sdist,), (wheel,) = built.glob("*.tar.gz"), built.glob("*.whl")
+        return sdist, wheel
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder)

@@ -20,6 +20,7 @@ COMMANDS = {
     "sb3_camp.attack",
     "sb3_camp.plot",
     "sb3_camp.report",
+    "sb3_camp.card",
     "sb3_camp.__main__",
 }
 

@@ -27,13 +27,22 @@ def write_certificate(certificate: Certificate, folder: Path) -> list[Path]:
     :return: the files
     :raises InputError: if they cannot be written
     """
-    files: dict[Path, Write] = {
+    files = certificate_writers(certificate, folder)
+    write_files(files)
+    return list(files)
+
+
+def certificate_writers(certificate: Certificate, folder: Path) -> dict[Path, Write]:
+    """
+    :param certificate: The certificate
+    :param folder: Where to
+    :return: the files of :func:`write_certificate`, with what writes each
+    """
+    return {
         folder / "certificate.csv": lambda file: file.write(_table(certificate).encode()),
         folder / "certificate.png": lambda file: save_figure(_figure(certificate), file),
         folder / "certificate.json": json_writer(certificate.as_json()),
     }
-    write_files(files)
-    return list(files)
 
 
 def _figure(certificate: Certificate) -> "Figure":

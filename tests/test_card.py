@@ -1,0 +1,186 @@
+"""The folder for a model hub: what the hub reads of it, that nothing in it comes alive, and what is uploaded."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from unittest.mock import create_autospec
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub import HfApi, ModelCard
+from support.attack_agents import write_certificate
+from support.report_pages import full_certificate, least_certificate, written
+
+from sb3_camp.attack_runs.agent_results import AgentResults
+from sb3_camp.attack_runs.attack_files import write_attack
+from sb3_camp.attack_runs.attack_result import AttackSettings, attack_result
+from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
+from sb3_camp.card import main
+from sb3_camp.certification.certificate import Certificate, read_certificate
+from sb3_camp.evaluation import Episodes
+from sb3_camp.files import sha256
+from sb3_camp.reporting.model_card import escaped, model_card
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "x](javascript:alert(1)) ![](http://evil.example/p.png)",
+    "| a | b |\n---\nlicense: mit\n# Title",
+    "**bold** `code` $x$ $$y$$ \\(z\\) <!-- -->",
+    "https://evil.example www.evil.example a@b.example",
+    "{{ 7 * 7 }}{% raw %}",
+    "\x1b[31m \u202e \ud800",
+)
+
+
+def agent(folder: Path, certificate: Certificate | None = None) -> Path:
+    """A run folder with a model, and a certificate of this model."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = b"an agent"
+    (folder / "model.zip").write_bytes(content)
+    certificate = replace(certificate or full_certificate(), model="model.zip", model_sha256=sha256(content))
+    written(certificate, folder / "certification")
+    return folder
+
+
+def card_of(certificate: Certificate, folder: Path) -> str:
+    return model_card(AgentResults(written(certificate, folder), certificate, [], []), "agent.zip", "0" * 64)
+
+
+def error(capsys, *arguments: object) -> str:
+    assert main([str(argument) for argument in arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_the_hub_reads_the_results_from_the_card(tmp_path):
+    run, out = agent(tmp_path / "run"), tmp_path / "out"
+    assert main([str(run), "-o", str(out)]) == 0
+    names = {"README.md", "certificate.csv", "certificate.json", "certificate.png", "ppo-Thermostat-v1.zip"}
+    assert {path.name for path in out.iterdir()} == names
+    assert (out / "ppo-Thermostat-v1.zip").read_bytes() == b"an agent"
+
+    card = ModelCard.load(out / "README.md")
+    assert card.data.library_name == "stable-baselines3"
+    assert {"Thermostat-v1", "reinforcement-learning", "sb3_camp"} <= set(card.data.tags)
+    assert card.data.model_name == "ppo"
+    by_type = {result.metric_type: result for result in card.data.eval_results}
+    assert by_type["mean_reward"].metric_value == 12.5
+    assert by_type["certified_return"].metric_value == 3.001, "the bound at one sigma, rounded down"
+    assert {result.dataset_type for result in by_type.values()} == {"Thermostat-v1"}
+    assert {result.task_type for result in by_type.values()} == {"reinforcement-learning"}
+
+    digest = sha256((out / "certificate.json").read_bytes())
+    assert digest in card.text and read_certificate(out / "certificate.json") == read_certificate(
+        run / "certification" / "certificate.json"
+    )
+    assert "![Certified return by l2 radius](certificate.png)" in card.text
+    rows = [re.split(r" ?\| ?", line.strip("| ")) for line in card.text.splitlines() if line.startswith("| ")]
+    assert ["0.4", "1", "3.001"] in [row[:3] for row in rows]
+
+
+def test_an_old_certificate_has_a_card_too(tmp_path):
+    card = ModelCard(card_of(least_certificate(), tmp_path))
+    assert card.data.model_name == "unknown"
+    assert "Agent on an unknown environment" in card.text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_from_files_comes_alive(text, tmp_path):
+    certificate = full_certificate(env_id=text, algo=text, model=text, trained_env_id=text, method=text, clean_keys=[text])
+    plain = card_of(full_certificate(clean_keys=["x"]), tmp_path / "plain")
+    card = card_of(certificate, tmp_path / "hostile")
+    assert ModelCard(card).data.to_dict().keys() == ModelCard(plain).data.to_dict().keys()
+    body, plain_body = (one.split("\n---\n", 1)[1] for one in (card, plain))
+    assert body.count("\n") == plain_body.count("\n"), "a text from a file has begun a line"
+    assert [line.count("|") for line in body.splitlines()] == [line.count("|") for line in plain_body.splitlines()]
+    for active in ("<", "](", "://", "www.", "{{", "$", "`", "**", "\\(", "\x1b", "\u202e"):
+        assert body.count(active) == plain_body.count(active), active
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_is_escaped_reads_as_before(text):
+    shown = unescape(escaped(text)).replace("\\_", "_")
+    assert shown == "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def test_what_may_not_be_published_is_refused(tmp_path, capsys):
+    run = agent(tmp_path / "run")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "secret.txt").touch()
+    assert "give a new or an empty folder" in error(capsys, run, "-o", tmp_path / "full")
+    (run / "model.zip").write_bytes(b"another agent")
+    assert "give its file with --model" in error(capsys, run, "-o", tmp_path / "out")
+    other = agent(tmp_path / "other", full_certificate(model_sha256=None))
+    file = other / "certification" / "certificate.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "model_sha256": None}))
+    assert "evaluate and certify again" in error(capsys, other, "-o", tmp_path / "out")
+    for name in ("a/b/c", "me", "me/..", "me/bad name"):
+        assert f"--push {name}" in error(capsys, run, "-o", tmp_path / "out", "--push", name)
+    assert "--private is for --push" in error(capsys, run, "-o", tmp_path / "out", "--private")
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_of_a_run_come_along_but_no_passwords(tmp_path):
+    run = agent(tmp_path / "run")
+    settings = run / "Thermostat-v1"
+    settings.mkdir()
+    noise = "env_wrapper: [{sb3_camp.wrappers.NoisyObservationWrapper: {sigma: 0.4}}]\n"
+    (settings / "config.yml").write_text(noise)
+    (settings / "args.yml").write_text("algo: ppo\nenv: Thermostat-v1\nstorage: postgresql+psycopg://me:hunter2@server/db\n")
+    (settings / "vecnormalize.pkl").write_bytes(b"statistics")
+    out = tmp_path / "out"
+    assert main([str(run), "-o", str(out)]) == 0
+    assert (out / "config.yml").read_text() == noise and (out / "vec_normalize.pkl").read_bytes() == b"statistics"
+    assert not [path for path in out.iterdir() if b"hunter2" in path.read_bytes()]
+
+
+def test_the_upload_asks_the_hubs_own_client(tmp_path, monkeypatch, capsys):
+    """Calls that the client would not take are errors of the specification; the network is not asked."""
+    api = create_autospec(HfApi, instance=True)
+    api.create_repo.return_value = "hub/me/agent"
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: api)
+    run, out = agent(tmp_path / "run"), tmp_path / "out"
+    assert main([str(run), "-o", str(out), "--push", "me/agent", "--private"]) == 0
+    assert "Uploaded: hub/me/agent" in capsys.readouterr().out
+    api.create_repo.assert_called_once_with("me/agent", private=True, exist_ok=True)
+    (call,) = api.upload_folder.call_args_list
+    assert (call.kwargs["repo_id"], call.kwargs["folder_path"]) == ("me/agent", out)
+    assert sorted(call.kwargs["allow_patterns"]) == sorted(path.name for path in out.iterdir())
+
+    shutil.rmtree(out)
+    api.upload_folder.side_effect = OSError("no route\nto host")
+    line = error(capsys, run, "-o", out, "--push", "me/agent")
+    assert "the upload failed: no route to host" in line and (out / "README.md").is_file()
+
+
+def test_an_agent_that_attacks_contradict_is_not_published(tmp_path, capsys):
+    policy = {
+        "env_id": "CartPole-v1",
+        "env_kwargs": {},
+        "env_wrappers": {"env_wrapper": [{"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.4}}]},
+        "algo": "dqn",
+        "model": "model.zip",
+        "model_sha256": "0" * 64,
+        "timesteps": 0,
+        "deterministic": True,
+        "sigma": 0.4,
+        "clean_keys": [],
+    }
+    run = tmp_path / "run"
+    evaluated = np.random.default_rng(0).uniform(10, 100, 1000)
+    write_certificate(run / "certification" / "certificate.json", policy, [50.0, 30.0, 20.0], evaluated)
+    settings = AttackSettings(
+        **policy,
+        **{"attack": "pgd", "objective": "targeted", "step_size": None, "multiplier": 2.0, "q_threshold": 0.0, "key": None},
+        **{"seed": 0, "n_envs": 4, "device": "cpu", "n_episodes": 400},
+    )
+    n = 800
+    returns = np.concatenate([np.full(400, 60.0), np.zeros(400)])
+    played = AttackedEpisodes(Episodes(returns, np.ones(n, int), np.ones(n)), np.zeros(n), np.ones(n, dtype=int))
+    write_attack(attack_result(settings, (0.0, 0.1), played), played, run / "attacks" / "pgd")
+    assert main([str(run), "-o", str(tmp_path / "out")]) == 3
+    assert "violation of the certificate" in capsys.readouterr().err and not (tmp_path / "out").exists()
