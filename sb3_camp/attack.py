@@ -32,7 +32,7 @@ from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_a
 from sb3_camp.attacks.registry import LEARNED
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
-from sb3_camp.command_line import exit_status
+from sb3_camp.command_line import exit_status, spelled
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
 from sb3_camp.evaluation.checkpoint import load_checkpoint
@@ -294,7 +294,7 @@ def _compare(file: Path, folders: Sequence[Path]) -> None:
         above = [exact(one.budget) for one in comparison.budgets if one.verdict == "above"]
         if above:
             print(f"Not below {certificate_file} at the budgets {', '.join(above)}")
-        print(f"Draw both: python -m sb3_camp.plot both {shlex.quote(str(certificate_file))} {shlex.quote(str(file))}")
+        print(f"Draw both: {spelled('plot')} both {shlex.quote(str(certificate_file))} {shlex.quote(str(file))}")
 
 
 if __name__ == "__main__":

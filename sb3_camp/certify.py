@@ -38,7 +38,7 @@ from sb3_camp.text import printable
 MONITOR_WARNING = (
     "a monitor log lacks the episode that the step limit of enjoy (-n) cut off, with several envs short episodes are "
     "over-represented, it does not tell whether actions were greedy or --env-kwargs changed the noise, and it must not be the "
-    "log of a training: python -m sb3_camp.evaluate has none of these faults"
+    "log of a training: evaluate has none of these faults"
 )
 
 # Beyond, every certified return is the lowest return

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,16 @@ def invocation(command: str) -> str:
     :return: how the user calls it, for its usage: as a command of ``sb3-camp`` or as a module
     """
     return f"sb3-camp {command}" if Path(sys.argv[0]).stem == "sb3-camp" else f"python -m sb3_camp.{command}"
+
+
+def spelled(command: str) -> str:
+    """
+    :param command: Name of a command
+    :return: what to type for it: a command of ``sb3-camp`` where that is installed with this Python and found, else a module
+    """
+    script = shutil.which("sb3-camp")
+    found = script is not None and Path(script).parent.resolve() == Path(sys.executable).parent.resolve()
+    return f"sb3-camp {command}" if found else f"python -m sb3_camp.{command}"
 
 
 def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -> int:

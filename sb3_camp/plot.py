@@ -26,7 +26,7 @@ from sb3_camp.certification.certificate_figure import (
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.certification.source_files import changed_logs
-from sb3_camp.command_line import exit_status, invocation
+from sb3_camp.command_line import exit_status, invocation, spelled
 from sb3_camp.errors import InputError
 from sb3_camp.plugins import load_plugins
 
@@ -92,7 +92,7 @@ def _certificate_file(path: Path) -> Path:
     for file in (path / "certification" / "certificate.json", path / "certificate.json"):
         if file.is_file():
             return file
-    raise InputError(f"{path}: no certificate.json in it: make one with python -m sb3_camp.certify {path}")
+    raise InputError(f"{path}: no certificate.json in it: make one with {spelled('certify')} {path}")
 
 
 def _print_table(certificates: list[Certificate], labels: list[str], pixels: bool) -> None:

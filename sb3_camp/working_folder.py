@@ -5,7 +5,7 @@ import sys
 
 # They read files that may come from elsewhere, in a folder that may. `evaluate` and `attack` load agents and environments,
 # which may be modules of the working folder
-_NEED_NONE = ("certify", "plot", "report")
+_NEED_NONE = ("certify", "plot", "report", "card")
 
 
 def leave_working_folder() -> None:

@@ -17,6 +17,7 @@ from support.run_folders import NOISE, make_run, noise
 
 import sb3_camp
 from sb3_camp.certification.bounds import certified_radius
+from sb3_camp.command_line import spelled
 
 
 def certificate_in(folder: Path) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def test_a_foreign_wrapper_of_the_same_name_is_not_taken_for_the_noise(tmp_path,
     np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
     line = error_line(capsys, run / "evaluations.npz")
     assert "their.pkg.NoisyObservationWrapper is not of this package" in line
-    assert "run python -m sb3_camp.evaluate --algo dqn --env CartPole-v1" in line and "--sigma S" in line
+    assert f"run {spelled('evaluate')} --algo dqn --env CartPole-v1" in line and "--sigma S" in line
     assert certify(run / "evaluations.npz", "--sigma", 0.4, "-o", tmp_path) == 0
     assert certificate_in(tmp_path)["sigma_assumed"] is True
     # our own noise around it

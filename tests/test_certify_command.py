@@ -20,6 +20,7 @@ from support.run_folders import NORMALISER, STACK, make_run, noise
 import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.command_line import spelled
 from sb3_camp.files import only_writer
 from sb3_camp.plot import main as plot
 
@@ -268,7 +269,7 @@ def test_refuses_traps_in_the_logs(tmp_path, capsys):
     evaluation.write_bytes(evaluation.read_bytes()[:-40])
     assert f"{evaluation}: damaged" in error_line(capsys, run)
     evaluation.unlink()
-    assert "python -m sb3_camp.evaluate --algo dqn --env CartPole-v1 -f" in error_line(capsys, run)
+    assert f"{spelled('evaluate')} --algo dqn --env CartPole-v1 -f" in error_line(capsys, run)
 
 
 def test_refuses_a_hostile_run_folder(tmp_path, capsys):

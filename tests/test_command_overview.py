@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from support.logs import write_evaluation
 
 import sb3_camp
 from sb3_camp.__main__ import COMMANDS, main
+from sb3_camp.command_line import spelled
 from sb3_camp.version import __version__
 
 ROOT = Path(sb3_camp.__file__).parents[1]
@@ -52,6 +55,11 @@ def test_no_module_that_lies_in_the_working_folder_is_run(tmp_path, console_scri
     write_evaluation(folder / "evaluations.npz", [9.0, 8.0])
     for name in IMPORTED:
         (folder / f"{name}.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write('{name} ')\n")
+    # A package that seems to be installed there, and would be loaded as a plugin
+    planted = folder / "planted-1.0.dist-info"
+    planted.mkdir()
+    (planted / "METADATA").write_text("Metadata-Version: 2.1\nName: planted\nVersion: 1.0\n")
+    (planted / "entry_points.txt").write_text("[sb3_camp.plugins]\nplanted = json:loads\n")
     certify, plot, report = ["certify", "evaluations.npz", "--radii", "0"], ["plot", "certificate", "."], ["report", "."]
     for start in ([console_script], ["-m", "sb3_camp"]):
         for command in (certify, plot, report):
@@ -60,6 +68,9 @@ def test_no_module_that_lies_in_the_working_folder_is_run(tmp_path, console_scri
     for name, *arguments in (certify, plot, report):
         done = in_process(folder, "-m", f"sb3_camp.{name}", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
+    for start in ([console_script, "card"], ["-m", "sb3_camp", "card"], ["-m", "sb3_camp.card"]):
+        done = in_process(folder, *start, ".", "-o", "card")
+        assert done.returncode == 2 and "not the agent that certificate.json is of" in done.stderr.splitlines()[0]
     assert not (tmp_path / "executed").exists()
     assert json.loads((folder / "certificate.json").read_text())["n_episodes"] == 2
     # where modules of the user are needed, they are found
@@ -98,3 +109,19 @@ def test_every_command_is_there_with_its_arguments_and_its_status(tmp_path, cons
         assert done.returncode == 2
         first, last = done.stderr.splitlines()
         assert first.startswith(usage) and last == "plot certificate: error: the following arguments are required: PATH"
+
+
+def test_messages_name_commands_as_they_can_be_typed(tmp_path, monkeypatch):
+    for folder, installed in ((Path(sys.executable).parent, True), (tmp_path, False)):
+        monkeypatch.setattr(shutil, "which", lambda name, folder=folder: str(folder / name))
+        assert spelled("certify") == ("sb3-camp certify" if installed else "python -m sb3_camp.certify")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    assert spelled("plot") == "python -m sb3_camp.plot"
+    elsewhere = r"(print|InputError|warn)\(.*python -m sb3_camp|^ +f?\".*python -m sb3_camp\.\w+( |\")"
+    found = [
+        f"{path.name}: {line.strip()}"
+        for path in (ROOT / "sb3_camp").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(elsewhere, line)
+    ]
+    assert found == []

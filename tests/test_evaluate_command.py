@@ -13,6 +13,7 @@ from support.evaluate_runs import NOISE, environment, error_line, evaluate, read
 from support.interrupted import run_interrupted
 
 from sb3_camp.camp_dqn import CAMPDQN
+from sb3_camp.command_line import spelled
 from sb3_camp.files import only_writer
 from sb3_camp.wrappers import NoisyObservationWrapper
 
@@ -48,7 +49,7 @@ def test_run_of_the_zoo_is_evaluated_with_the_noise_of_its_config(zoo):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     file = zoo / "logs" / "dqn" / "CartPole-v1_1" / "certification" / "evaluations.npz"
-    assert f"Certify it: python -m sb3_camp.certify {file.relative_to(zoo)}" in done.stdout
+    assert f"Certify it: {spelled('certify')} {file.relative_to(zoo)}" in done.stdout
     content = read(file)
     assert content["results"].shape == content["ep_lengths"].shape == (1, 50)
     np.testing.assert_array_equal(content["results"], content["ep_lengths"])

@@ -11,6 +11,7 @@ from support.run_folders import NOISE, make_run, noise
 from sb3_camp.certification import pooling
 from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certification.pooling import read_logs
+from sb3_camp.command_line import spelled
 from sb3_camp.evaluate import main as evaluate
 
 
@@ -165,7 +166,7 @@ def test_a_run_folder_stands_for_its_evaluation(tmp_path):
     run = make_run(tmp_path, env_wrapper=[noise(0.4)])
     play_monitored(run / "0", 2)
     message = refused(run)
-    assert f"run python -m sb3_camp.evaluate --algo dqn --env CartPole-v1 -f {tmp_path} --exp-id 1" in message
+    assert f"run {spelled('evaluate')} --algo dqn --env CartPole-v1 -f {tmp_path} --exp-id 1" in message
     (run / "certification").mkdir()
     (run / "certification" / "evaluations.partial.npz").write_bytes(b"")
     assert f"-f {tmp_path} --exp-id 1 --resume" in refused(run)

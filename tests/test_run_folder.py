@@ -13,6 +13,7 @@ import yaml
 from support.run_folders import NOISE, NORMALISER, STACK, make_run, noise, sigma
 
 import sb3_camp
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.runs.run_folder import RunFolder
 
@@ -47,7 +48,7 @@ def test_finds_the_run_that_a_file_lies_in(tmp_path):
 
 def test_names_the_command_that_evaluates_the_run(tmp_path):
     run = make_run(tmp_path, "camp/CartPole1-v0", "camp_dqn", 12)
-    wanted = f"python -m sb3_camp.evaluate --algo camp_dqn --env camp/CartPole1-v0 -f {tmp_path} --exp-id 12"
+    wanted = f"{spelled('evaluate')} --algo camp_dqn --env camp/CartPole1-v0 -f {tmp_path} --exp-id 12"
     assert RunFolder.read(run).evaluate_command() == wanted
     moved = run.rename(tmp_path / "kept")
     assert RunFolder.read(moved).evaluate_command().endswith(f"--model {moved / 'camp-CartPole1-v0.zip'}")

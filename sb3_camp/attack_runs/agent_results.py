@@ -8,6 +8,7 @@ from sb3_camp.attack_runs.attack_files import read_attack
 from sb3_camp.attack_runs.attack_result import AttackResult
 from sb3_camp.attack_runs.consistency import Comparison, check_agreement, compare, evaluated_returns, incomparable
 from sb3_camp.certification.certificate import CERTIFICATE_FORMAT, Certificate, read_certificate
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_json
 from sb3_camp.text import printable
@@ -105,7 +106,7 @@ def _certificate_file(paths: Sequence[Path]) -> Path:
     if len(files) != 1:
         found = "none" if not files else f"{len(files)} ({', '.join(map(str, files))})"
         raise InputError(
-            f"one certificate.json is needed, {found} found: give one run folder, certified with python -m sb3_camp.certify, "
+            f"one certificate.json is needed, {found} found: give one run folder, certified with {spelled('certify')}, "
             "or the files"
         )
     return files[0]

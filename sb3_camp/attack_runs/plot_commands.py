@@ -13,7 +13,7 @@ from sb3_camp.attack_runs.attack_result import AttackResult
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
-from sb3_camp.command_line import invocation
+from sb3_camp.command_line import invocation, spelled
 from sb3_camp.errors import InputError
 
 _PIXEL = 255
@@ -83,7 +83,7 @@ def plot_attacks(args: argparse.Namespace) -> None:
     for path in args.paths:
         files = attack_files(path) if path.is_dir() else [path]
         if not files:
-            raise InputError(f"{path}: no attack.json in it: make one with python -m sb3_camp.attack")
+            raise InputError(f"{path}: no attack.json in it: make one with {spelled('attack')}")
         read += [(file, read_attack(file)) for file in files]
     contents = [attack for _, attack in read]
     check_attacks(contents, [str(file) for file, _ in read])
@@ -99,7 +99,7 @@ def plot_both(args: argparse.Namespace) -> None:
     """
     results = find_results(args.paths)
     if not results.attacks:
-        reasons = "; ".join(results.left_out) or "there is none: make one with python -m sb3_camp.attack"
+        reasons = "; ".join(results.left_out) or f"there is none: make one with {spelled('attack')}"
         raise InputError(f"no attack that is comparable with {results.file}: {reasons}")
     contents, certificate = results.contents, results.certificate
     figure = attack_figure(contents, args.labels, certificate=certificate, comparisons=results.comparisons, pixels=args.pixels)

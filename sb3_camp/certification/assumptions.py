@@ -17,6 +17,7 @@ import numpy as np
 from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.independence import check_independent
 from sb3_camp.certification.rounded_text import exact
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Shows, is_smoothing_noise, layer_of_entry
 from sb3_camp.runs.run_folder import RunFolder
@@ -175,7 +176,7 @@ def _check_may_be_assumed(log: EpisodeLog, run: RunFolder | None, configured: fl
         hint = f" ({run.config_file} has sigma {configured:g}, but the log may be of other episodes)" if run else ""
         raise InputError(
             f"{log.path}: nothing tells the noise that was on the observations{hint}: if there was noise, say its sigma with "
-            "--sigma, which the certificate will call an assumption, or use python -m sb3_camp.evaluate"
+            f"--sigma, which the certificate will call an assumption, or use {spelled('evaluate')}"
         )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows
@@ -257,7 +258,7 @@ def read_evaluations(path: Path) -> EpisodeLog:
     if len(results) > 1:
         raise InputError(
             f"{path}: {len(results)} rows of results, which are different policies (one per evaluation during training): "
-            "evaluate the chosen model afresh with python -m sb3_camp.evaluate"
+            f"evaluate the chosen model afresh with {spelled('evaluate')}"
         )
     if results.size == 0:
         raise InputError(f"{path}: no episodes")
@@ -274,11 +275,11 @@ def read_evaluations(path: Path) -> EpisodeLog:
 def _refuse_unfit(path: Path, log_format: str) -> None:
     """The logs of this package whose episodes are no evaluation of one policy."""
     if log_format == PARTIAL_EVALUATION_FORMAT:
-        raise InputError(f"{path}: an interrupted evaluation: finish it with python -m sb3_camp.evaluate --resume")
+        raise InputError(f"{path}: an interrupted evaluation: finish it with {spelled('evaluate')} --resume")
     if log_format == SELECTION_FORMAT:
         raise InputError(
             f"{path}: these episodes selected the checkpoint, which looks better on them than it is: evaluate it afresh with "
-            "python -m sb3_camp.evaluate --model .../best_certified_model.zip"
+            f"{spelled('evaluate')} --model .../best_certified_model.zip"
         )
 
 
@@ -301,7 +302,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
     expected = entry("n_episodes", int)
     if n_episodes != expected:
         raise InputError(
-            f"{path}: incomplete: {n_episodes} of {expected} episodes: finish it with python -m sb3_camp.evaluate --resume"
+            f"{path}: incomplete: {n_episodes} of {expected} episodes: finish it with {spelled('evaluate')} --resume"
         )
     sigma = entry("sigma", float)
     if not 0 <= sigma <= MOST:

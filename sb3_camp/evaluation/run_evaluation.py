@@ -21,6 +21,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from tqdm import tqdm
 
 from sb3_camp.certification.independence import check_independent
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
 from sb3_camp.evaluation.behaviour_checks import N_COPIES, check_behaviour
@@ -156,7 +157,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
     evaluation = _Evaluation(model, model_path, environment, settings, chunks, _are_pixels(model, noise), q_gaps)
     with only_writer(file.parent):
         _play_and_write(evaluation, file, args.resume, hide_progress)
-    print(f"Certify it: python -m sb3_camp.certify {shlex.quote(str(file))}")
+    print(f"Certify it: {spelled('certify')} {shlex.quote(str(file))}")
 
 
 def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_progress: bool) -> None:

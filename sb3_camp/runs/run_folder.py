@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import NOISE_WRAPPER, is_smoothing_noise
 from sb3_camp.runs.noise_placement import SmoothingNoise
@@ -100,7 +101,7 @@ class RunFolder:
         """
         path = self.path.absolute()
         env_name = self.env_id.replace("/", "-")
-        command = ["python", "-m", "sb3_camp.evaluate", "--algo", self.algo, "--env", self.env_id]
+        command = [*spelled("evaluate").split(), "--algo", self.algo, "--env", self.env_id]
         number = re.fullmatch(re.escape(env_name) + r"_(\d+)", path.name)
         if number and path.parent.name == self.algo:
             command += ["-f", str(self.path.parent.parent), "--exp-id", number[1]]
