@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from sb3_camp.command_line import INTERRUPTED
 from sb3_camp.version import __version__
 
 COMMANDS = {
@@ -25,7 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if argv and argv[0] in COMMANDS:
         # Each has its own arguments; evaluate and attack need seconds to load, so nothing is loaded for a mere overview
-        return int(import_module(f"sb3_camp.{argv[0]}").main(argv[1:]))
+        try:
+            return int(import_module(f"sb3_camp.{argv[0]}").main(argv[1:]))
+        except KeyboardInterrupt:  # while it is loaded: what a command does, it ends itself
+            print(f"{argv[0]}: interrupted", file=sys.stderr)
+            return INTERRUPTED
     parser = argparse.ArgumentParser(
         prog="sb3-camp",
         usage="sb3-camp COMMAND [arguments]",

@@ -10,6 +10,7 @@ from pathlib import Path
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.text import printable
 
+INTERRUPTED = 130
 _VIOLATION = 3  # not 1, with which Python ends for an error of the program
 _BROKEN_PIPE = 128 + 13
 """What a shell reports for a program that SIGPIPE has ended."""
@@ -66,5 +67,5 @@ def _status(name: str, command: Callable[[], None], interrupted: str) -> int:
     except KeyboardInterrupt as error:
         left = str(error) or interrupted  # a command that knows more has raised it again
         print(f"{name}: interrupted{left and ': ' + left}", file=sys.stderr)
-        return 130
+        return INTERRUPTED
     return 0

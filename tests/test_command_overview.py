@@ -125,3 +125,12 @@ def test_messages_name_commands_as_they_can_be_typed(tmp_path, monkeypatch):
         if re.search(elsewhere, line)
     ]
     assert found == []
+
+
+def test_ctrl_c_while_a_command_is_loaded_leaves_one_line(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sb3_camp.__main__.import_module", interrupted)
+    assert main(["evaluate"]) == 130
+    assert capsys.readouterr().err == "evaluate: interrupted\n"
