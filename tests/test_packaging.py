@@ -72,6 +72,7 @@ def test_the_sdist_holds_what_make_needs(distributions):
     with tarfile.open(distributions[0]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     needed = {"Makefile", "constraints.txt", "setup.cfg", "pyproject.toml", "build_hook.py", "LICENSE", ".ci/run"}
+    needed |= {".ci/zoo-oldest.txt", ".github/workflows/tests.yml", "CITATION.cff", "SECURITY.md", "Dockerfile"}
     assert needed | {"tests/test_packaging.py", "zoo_scripts/train.py", "benchmarks/startup_cost.py"} <= names
 
 
