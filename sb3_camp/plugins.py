@@ -23,6 +23,6 @@ def load_plugins() -> None:
     for entry_point in entry_points(group=GROUP):
         try:
             entry_point.load()()
-        except Exception as error:  # of any kind, as it is anybody's code
+        except (Exception, SystemExit) as error:  # of any kind, as it is anybody's code
             reason = f"{type(error).__name__}: {error}"
             warnings.warn(f"sb3_camp goes on without the plugin {entry_point.value} ({reason})", RuntimeWarning, stacklevel=2)

@@ -80,10 +80,16 @@ weights = [one.reference_policy.state_dict() for one in (model, loaded)]
 assert all(th.equal(value, weights[1][name]) for name, value in weights[0].items())
 """
     environment.run("-c", code, cwd=tmp_path)
-    without = "from sb3_camp import CAMPDQN; CAMPDQN.load('saved', device='cpu')"
-    result = environment.run("-c", without, cwd=tmp_path, check=False)
-    assert result.returncode == 1
-    assert "reference='quantiles', which is none of alternating, shared, clean: import the package" in result.stderr
+    for more, message in (
+        ("", "imitation must be one of soft, hard, not 'margin'"),
+        (
+            "custom_objects={'imitation': 'soft'}",
+            "'quantiles', which is none of alternating, shared, clean: import the package",
+        ),
+    ):
+        without = f"from sb3_camp import CAMPDQN; CAMPDQN.load('saved', device='cpu', {more})"
+        result = environment.run("-c", without, cwd=tmp_path, check=False)
+        assert result.returncode == 1 and message in result.stderr
 
 
 def test_the_band_of_the_page_is_what_it_says(monkeypatch):
