@@ -79,7 +79,7 @@ def test_the_hub_reads_the_results_from_the_card(tmp_path):
     )
     assert "![Certified return by l2 radius](certificate.png)" in card.text
     rows = [re.split(r" ?\| ?", line.strip("| ")) for line in card.text.splitlines() if line.startswith("| ")]
-    assert ["0.4", "1", "3.001"] in [row[:3] for row in rows]
+    assert ["0.4", "1.000", "3.001"] in [row[:3] for row in rows]
 
 
 def test_an_old_certificate_has_a_card_too(tmp_path):
