@@ -27,6 +27,7 @@ from sb3_camp.certification.planning import plan_episodes
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_frontier import print_frontier, print_plan
 from sb3_camp.certification.printed_report import print_report
+from sb3_camp.certification.recorded_bounds import Wanted
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
@@ -40,6 +41,9 @@ MONITOR_WARNING = (
     "over-represented, it does not tell whether actions were greedy or --env-kwargs changed the noise, and it must not be the "
     "log of a training: evaluate has none of these faults"
 )
+
+ALPHA = 0.05
+"""Unless another one is asked for."""
 
 # Beyond, every certified return is the lowest return
 _MOST_SIGMAS = 1e6
@@ -62,7 +66,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sigma", type=float, help="the noise that was on the observations, where neither the log nor its run folder tells"
     )
-    parser.add_argument("--alpha", type=float, default=0.05, help="The certificate is wrong with at most this probability")
+    parser.add_argument(
+        "--alpha",
+        type=float,
+        help=f"anything in the certificate is wrong with at most this probability (default: {ALPHA}, or that of the looks "
+        "that were planned)",
+    )
     parser.add_argument(
         "--method", choices=BANDS, default="berk-jones", help="Confidence band on the distribution of the return"
     )
@@ -113,6 +122,21 @@ def _parser() -> argparse.ArgumentParser:
         "--epsilon-norm", choices=NORMS, default="l2", help="on the l2 norm of a step (the default), or on each number in it"
     )
     per_step.add_argument("--steps", type=int, metavar="T", help="the most steps of an episode, where nothing tells")
+    recorded = parser.add_argument_group("certified too, of what evaluate recorded (--record), each with a share of alpha")
+    recorded.add_argument(
+        "--at-least", nargs="+", default=[], metavar="KEY", help="what should be large, as is_success: a lower bound"
+    )
+    recorded.add_argument(
+        "--at-most", nargs="+", default=[], metavar="KEY", help="what should be small, as crashed, cost: an upper bound"
+    )
+    recorded.add_argument(
+        "--worst",
+        type=_key_and_value,
+        nargs="+",
+        default=[],
+        metavar="KEY:VALUE",
+        help="for a number: the lowest (--at-least) or highest (--at-most) value that any episode can have",
+    )
     parser.add_argument(
         "-o", "--output", type=Path, help="Folder for the certificate (default: certification/ of the run; frontier/)"
     )
@@ -138,6 +162,13 @@ def _finite(text: str) -> float:
     return value + 0.0  # no -0
 
 
+def _key_and_value(text: str) -> tuple[str, float]:
+    key, _, value = text.rpartition(":")
+    if not key:
+        raise ValueError
+    return key, _finite(value)
+
+
 def _certify(args: argparse.Namespace) -> None:
     _check_mode(args)
     if args.frontier:
@@ -150,7 +181,7 @@ def _certify(args: argparse.Namespace) -> None:
     certificate = certificate_of(
         evidence,
         _find_radii(args.radii, evidence.sigma),
-        alpha=args.alpha,
+        alpha=_find_alpha(args.alpha, logs),
         method=args.method,
         support=support,
         targets=args.targets,
@@ -158,6 +189,7 @@ def _certify(args: argparse.Namespace) -> None:
         quantiles=args.quantile,
         cvars=args.cvar,
         per_step=per_step_bound(logs, args.epsilon, args.epsilon_norm, args.steps) if args.epsilon else None,
+        wanted=Wanted(args.at_least, args.at_most, dict(args.worst)),
     )
     folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     with only_writer(folder):
@@ -183,6 +215,9 @@ def _check_mode(args: argparse.Namespace) -> None:
         "--quantile": args.quantile,
         "--cvar": args.cvar,
         "--epsilon": args.epsilon,
+        "--at-least": args.at_least,
+        "--at-most": args.at_most,
+        "--worst": args.worst,
     }
     unfit = of_a_certificate if args.frontier else {}
     mode = "--frontier"
@@ -204,20 +239,21 @@ def _plan(args: argparse.Namespace, evidence: Evidence, support: list[float] | N
         evidence.sigma,
         args.target,
         args.radius,
-        alpha=args.alpha,
+        alpha=ALPHA if args.alpha is None else args.alpha,
         method=args.method,
         min_return=evidence.min_return,
         support=support,
     )
     _warn(evidence)
-    print_plan(plan, args.target, args.radius, evidence.returns.size, args.alpha)
+    print_plan(plan, args.target, args.radius, evidence.returns.size, ALPHA if args.alpha is None else args.alpha)
 
 
 def _certify_frontier(args: argparse.Namespace) -> None:
     evidences = [find_evidence(read_logs([path]), args.sigma, args.min_return) for path in args.paths]
     radii = _find_radii(args.radii, max(evidence.sigma for evidence in evidences))
     supports = [_find_support(args, evidence) for evidence in evidences]
-    frontier = build_frontier(evidences, supports, radii, alpha=args.alpha, method=args.method)
+    alpha = _find_alpha(args.alpha, [log for evidence in evidences for log in evidence.logs])
+    frontier = build_frontier(evidences, supports, radii, alpha=alpha, method=args.method)
     folder = args.output or Path("frontier")
     with only_writer(folder):
         if args.output is None and (folder / "frontier.json").exists():
@@ -256,6 +292,13 @@ def _is_source(log: EpisodeLog, source: Source) -> bool:
     """Whether a source is this log, or an older state of it; its path may be relative to another working folder."""
     parts = tuple(part for part in Path(source.path).parts if part != "..")
     return source.sha256 == log.sha256 or log.path.resolve().parts[-len(parts) :] == parts or log.path == Path(source.path)
+
+
+def _find_alpha(given: float | None, logs: Sequence[EpisodeLog]) -> float:
+    """By default that of the looks that were planned, so that the target that ended an evaluation is certified."""
+    if given is not None:
+        return given
+    return min((log.looks.alpha for log in logs if log.looks is not None), default=ALPHA)
 
 
 def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:

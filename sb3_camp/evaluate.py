@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.evaluation.sigma_argument import HELP as SIGMA_HELP
-from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_NATIVE_ENVS, add_zoo_arguments, parse
+from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, N_NATIVE_EPISODES, add_zoo_arguments, parse
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,8 +22,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_zoo_arguments(
         parser,
-        n_episodes=10_000,
-        n_episodes_help="number of episodes",
+        n_episodes=None,
+        n_episodes_help=f"number of episodes (default: {N_EPISODES}, of native CartPole {N_NATIVE_EPISODES})",
         output_help="folder for the results (default: certification/ beside the model)",
         n_envs=None,
         n_envs_help=f"number of envs that play at once (default: {N_ENVS}, native: {N_NATIVE_ENVS}, subproc: one per core)",
@@ -49,6 +49,20 @@ def _parser() -> argparse.ArgumentParser:
         help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps",
         action="store_true",
     )
+    parser.add_argument(
+        "--record",
+        help="also store these entries of info for each episode, to certify them too: success, crash, cost; the last value "
+        "of an episode unless KEY:sum, KEY:max or KEY:any says otherwise",
+        metavar="KEY[:REDUCTION]",
+        nargs="+",
+        default=[],
+    )
+    until = parser.add_argument_group("stop as soon as a return is certified, at looks that are planned beforehand")
+    until.add_argument("--until", help="the expected return to certify, and the l2 radius: 150@0.4", metavar="TARGET@RADIUS")
+    until.add_argument("--max-episodes", help="number of episodes at the last look", type=int)
+    until.add_argument("--looks", help="number of looks, which share alpha (default: 5)", type=int)
+    until.add_argument("--alpha", help="of all looks together (default: 0.05)", type=float)
+    until.add_argument("--min-return", help="a return that no episode can fall below, as for certify", type=float)
     return parser
 
 

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from stable_baselines3 import PPO
+from support.info_envs import InfoEnv
 from support.logs import play_monitored, refused, write_evaluation, write_monitor
 from support.run_folders import NOISE, make_run, noise
 
@@ -138,8 +139,9 @@ def test_episodes_that_are_alike_by_their_nature_are_no_copies(tmp_path):
 
 
 def test_every_entry_that_evaluate_writes_is_known_to_decide_on_pooling_or_not_to(tmp_path):
-    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "model.zip")
-    options = ["--algo", "ppo", "--env", "CartPole-v1", "--model", str(tmp_path / "model.zip"), "--sigma", "0.2", "-n", "4"]
+    PPO("MlpPolicy", InfoEnv(), n_steps=8, batch_size=8, device="cpu").save(tmp_path / "model.zip")
+    options = ["--algo", "ppo", "--env", "tests/Info-v0", "--model", str(tmp_path / "model.zip"), "--sigma", "0.2"]
+    options += ["--until", "99@1", "--max-episodes", "4", "--looks", "1", "--min-return", "0", "--record", "cost"]
     assert evaluate([*options, "-o", str(tmp_path), "--q-gap", "--device", "cpu"]) == 0
     with np.load(tmp_path / "evaluations.npz") as content:
         written = set(content.files)

@@ -75,7 +75,7 @@ def attack_parser() -> argparse.ArgumentParser:
     add_zoo_arguments(
         parser,
         n_episodes=1_000,
-        n_episodes_help="number of episodes at each budget",
+        n_episodes_help="number of episodes at each budget (default: %(default)s)",
         output_help="folder for the results (default: attacks/<attack>_sigma<S>/ beside the model)",
         n_envs=None,
         n_envs_help="number of envs that play at once (default: 64, native: 1024)",

@@ -32,8 +32,7 @@ class AttackedEpisodes(NamedTuple):
         """
         :return: no episodes
         """
-        whole, real = np.empty(0, dtype=np.int64), np.empty(0)
-        return cls(Episodes(real, whole, real), real, whole)
+        return cls(Episodes.none(), np.empty(0), np.empty(0, dtype=np.int64))
 
     def followed_by(self, other: "AttackedEpisodes") -> "AttackedEpisodes":
         """

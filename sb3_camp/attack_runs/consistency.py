@@ -140,7 +140,7 @@ def _promises(certificate: Certificate, evaluated: np.ndarray, radius: float) ->
     if certificate.method == "clopper-pearson":
         n_thresholds = max(1, sum(value > certificate.min_return for value in set(certificate.support or ())))
     counts = np.cumsum(tally[::-1])[::-1]
-    lower = lower_band(counts, evaluated.size, certificate.alpha, certificate.method, n_thresholds)
+    lower = lower_band(counts, evaluated.size, certificate.level, certificate.method, n_thresholds)
     # Of the lowest possible return nothing needs to be promised
     lower = np.where(thresholds > certificate.min_return, lower, 0.0)
     return thresholds, ndtr(ndtri(lower) - radius / certificate.sigma)

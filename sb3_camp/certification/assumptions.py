@@ -74,7 +74,8 @@ def find_evidence(logs: list[EpisodeLog], sigma: float | None, min_return: float
     lowest, basis = find_min_return(logs, run, min_return)
     for log in logs:
         if log.n_envs is not None:  # evaluate has checked its own, but not every version of it
-            check_independent(log.returns, log.lengths, log.n_envs, str(log.path))
+            looks = () if log.looks is None else log.looks.looks
+            check_independent(log.returns, log.lengths, log.n_envs, str(log.path), looks)
         if log.returns.min() < lowest:
             raise InputError(
                 f"{log.path}: holds the return {log.returns.min():g}, below {lowest:g}: pass the lowest return that any "

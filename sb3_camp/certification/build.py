@@ -14,6 +14,7 @@ from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import Ceiling, Certificate, PerStepBound, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.recorded_bounds import Wanted, n_bands, recorded_bounds
 from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
@@ -65,6 +66,7 @@ def build_certificate(
     quantiles: Sequence[float] = (),
     cvars: Sequence[float] = (),
     per_step: PerStepBound | None = None,
+    wanted: Wanted | None = None,
 ) -> Certificate:
     """
     Certify the pooled episodes of logs (see :func:`sb3_camp.certification.certified_return`).
@@ -72,7 +74,7 @@ def build_certificate(
     :param logs: what :func:`sb3_camp.certification.pooling.read_logs` returned, so that pooling is sound
     :param sigma: standard deviation of the noise on the observations, in their units
     :param radii: l2 radii in the units of the observations, ascending
-    :param alpha: the certificate is wrong with at most this probability
+    :param alpha: anything in the certificate is wrong with at most this probability; looks that were planned share it
     :param method: ``"berk-jones"``, ``"dkw"`` or ``"clopper-pearson"``
     :param min_return: a return that no episode can fall below
     :param support: for ``"clopper-pearson"``, the thresholds that share alpha, fixed beforehand
@@ -81,6 +83,7 @@ def build_certificate(
     :param quantiles: shares in (0, 1); the return that is reached except with each of these probabilities is certified too
     :param cvars: shares in (0, 1]; the mean return of each of these shares of the worst episodes is certified too
     :param per_step: a bound on the perturbation of each step, at whose radius everything is certified too
+    :param wanted: what of the recorded entries is certified too, with a share of alpha for all that were recorded
     :return: the certificate, with what the first log tells of the episodes
     :raises InputError: if a target is not above ``min_return``, or the bound cannot be computed
     """
@@ -88,7 +91,10 @@ def build_certificate(
         if not target > min_return:
             raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
     returns = np.concatenate([log.returns for log in logs])
-    options: dict[str, Any] = {"alpha": alpha, "method": method, "min_return": min_return, "support": support}
+    wanted, looks = wanted or Wanted(), logs[0].looks
+    level = alpha / (n_bands(logs, wanted) * (1 if looks is None else len(looks.looks)))
+    recorded = recorded_bounds(logs, wanted, sigma, radii, alpha=level, method=method)
+    options: dict[str, Any] = {"alpha": level, "method": method, "min_return": min_return, "support": support}
     band = return_band(returns, **options)
     ratios = ratios_of(radii, sigma).tolist()
     curve = [band.expected_return(ratio) for ratio in ratios]
@@ -103,7 +109,7 @@ def build_certificate(
         certified = [bounds[kind](at, ratio_of_steps) for kind, at in asked]
         per_step = replace(per_step, certified_return=band.expected_return(ratio_of_steps), certified=certified)
     reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
-    ratio = largest_ratio(len(returns), alpha, method, _n_thresholds(support, min_return))
+    ratio = largest_ratio(len(returns), level, method, _n_thresholds(support, min_return))
     first = logs[0]
     return Certificate(
         env_id=first.env_id,
@@ -122,6 +128,8 @@ def build_certificate(
         clean_keys=first.clean_keys,
         method=method,
         alpha=alpha,
+        band_alpha=level,
+        looks=None if looks is None else looks.looks,
         min_return=min_return,
         min_return_slope=_slope(returns, ratios, **options),
         support=None if support is None else [float(value) for value in support],
@@ -132,6 +140,7 @@ def build_certificate(
         certified_return=curve,
         quantities=quantities,
         per_step=per_step,
+        recorded=recorded,
         ceiling=Ceiling(ratio, ratio * sigma),
         targets={target: None if math.isnan(radius) else radius for target, radius in reached.items()},
         sources=[_source(log) for log in logs],
@@ -151,7 +160,7 @@ def ceiling_of_more(certificate: Certificate, n_episodes: int) -> float:
     :return: about the ceiling that they would have (:class:`Ceiling`), in multiples of sigma
     """
     n_thresholds = _n_thresholds(certificate.support, certificate.min_return)
-    return largest_ratio(n_episodes, certificate.alpha, certificate.method, n_thresholds, forecast=True)
+    return largest_ratio(n_episodes, certificate.level, certificate.method, n_thresholds, forecast=True)
 
 
 def _n_thresholds(support: Sequence[float] | None, min_return: float) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_camp.certification.recorded_bound import RecordedBound, is_recorded_bound
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_json
@@ -124,6 +125,8 @@ class Certificate:
     clean_keys: list[str] | None = None
     method: str
     alpha: float
+    band_alpha: float | None = None
+    looks: list[int] | None = None
     min_return: float
     min_return_basis: str | None = None
     min_return_slope: list[float] | None = None
@@ -135,10 +138,21 @@ class Certificate:
     certified_return: list[float]
     quantities: list[Quantity] = field(default_factory=list)
     per_step: PerStepBound | None = None
+    recorded: list[RecordedBound] = field(default_factory=list)
     ceiling: Ceiling | None = None
     targets: dict[str, float | None] = field(default_factory=dict)
     sources: list[Source]
     versions: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def level(self) -> float:
+        """The alpha of the band of the returns: the part of ``alpha`` that recorded entries and other looks have left it."""
+        return self.alpha if self.band_alpha is None else self.band_alpha
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether ``alpha`` is shared by several bands or looks."""
+        return bool(self.recorded) or self.looks is not None
 
     def value_at(self, radius: float) -> float | None:
         """
@@ -194,8 +208,9 @@ def read_certificate(path: str | Path) -> Certificate:
     if values.get("per_step") is not None:
         values["per_step"] = PerStepBound(**{one.name: values["per_step"].get(one.name) for one in fields(PerStepBound)})
     values["quantities"] = [Quantity(one["kind"], one["at"], one["certified"]) for one in values.get("quantities", [])]
-    known = [entry.name for entry in fields(Source)]
-    values["sources"] = [Source(**{name: one[name] for name in known if name in one}) for one in values["sources"]]
+    for name, kind_of in (("recorded", RecordedBound), ("sources", Source)):
+        known = [entry.name for entry in fields(kind_of)]
+        values[name] = [kind_of(**{key: one[key] for key in known if key in one}) for one in values.get(name, [])]
     return Certificate(**values)
 
 
@@ -205,11 +220,13 @@ def _check_curve(path: Path, values: dict[str, Any]) -> None:
         raise InputError(f"{path}: radii must ascend and have one certified_return each")
     if radii[0] < 0 or any(np.diff(curve) > 1e-9 * np.abs(curve).max()):  # rounding
         raise InputError(f"{path}: radii must be at least 0, and certified_return must not rise with them")
-    if any(len(one["certified"]) != len(radii) for one in values.get("quantities", ())):
-        raise InputError(f"{path}: quantities must have one number certified for each of radii")
+    for entry in ("quantities", "recorded"):
+        if any(len(one["certified"]) != len(radii) for one in values.get(entry, ())):
+            raise InputError(f"{path}: {entry} must have one number certified for each of radii")
     for name, sound in (
         ("sigma", values["sigma"] > 0),
         ("alpha", 0 < values["alpha"] < 1),
+        ("band_alpha", values.get("band_alpha") is None or 0 < values["band_alpha"] <= values["alpha"]),
         ("n_episodes", values["n_episodes"] >= 1),
     ):
         if not sound:
@@ -315,6 +332,8 @@ _KINDS = {
     "clean_keys": _Kind(_is_list_of(_is_text), "a list of texts"),
     "method": _TEXT,
     "alpha": _NUMBER,
+    "band_alpha": _NUMBER,
+    "looks": _Kind(_is_list_of(_is_count), "a list of whole numbers"),
     "min_return": _NUMBER,
     "min_return_basis": _TEXT,
     "min_return_slope": _NUMBERS,
@@ -326,6 +345,10 @@ _KINDS = {
     "certified_return": _NUMBERS,
     "quantities": _Kind(_is_list_of(_is_quantity), "a list of objects that have a kind, the number at and numbers certified"),
     "per_step": _Kind(_is_per_step, "an object as docs/certificate_format.md has it"),
+    "recorded": _Kind(
+        _is_list_of(lambda value: is_recorded_bound(value, is_number)),
+        "a list of objects that have key, reduction, side, is_event, worst, mean, n_missing, alpha, method and certified",
+    ),
     "ceiling": _Kind(_is_ceiling, "an object with the numbers ratio and radius"),
     "targets": _Kind(_are_targets, "an object whose values are numbers or null"),
     "sources": _Kind(_is_list_of(_is_source), "a list of objects that have the texts path and sha256"),

@@ -5,10 +5,11 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate import Certificate, Quantity
 from sb3_camp.certification.certificate_figure import certificate_figure
 from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.certification.quantities_figure import quantities_figure
+from sb3_camp.certification.recorded_bound import RecordedBound
 from sb3_camp.files import Write, json_writer, write_files
 
 if TYPE_CHECKING:
@@ -46,14 +47,15 @@ def certificate_writers(certificate: Certificate, folder: Path) -> dict[Path, Wr
 
 
 def _figure(certificate: Certificate) -> "Figure":
-    return quantities_figure(certificate) if certificate.quantities else certificate_figure([certificate])
+    has_more = certificate.quantities or certificate.recorded
+    return quantities_figure(certificate) if has_more else certificate_figure([certificate])
 
 
 def _table(certificate: Certificate) -> str:
     """The content of ``certificate.csv``."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    quantities = certificate.quantities
+    quantities: list[Quantity | RecordedBound] = [*certificate.quantities, *certificate.recorded]
     writer.writerow(["radius", "certified_return", *(one.name for one in quantities), *_CSV_CONSTANTS])
     constants = [getattr(certificate, name) for name in _CSV_CONSTANTS]
     columns = [certificate.radii, certificate.certified_return, *(one.certified for one in quantities)]

@@ -15,13 +15,17 @@ import re
 import reprlib
 import sys
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sb3_camp.command_line import spelled
+from sb3_camp.certification.planned_stop import ENTRIES as LOOK_ENTRIES
+from sb3_camp.certification.planned_stop import PlannedStop, read_planned_stop
+from sb3_camp.certification.recorded_values import ENTRIES as RECORD_ENTRIES
+from sb3_camp.certification.recorded_values import RecordedValues, read_recorded
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows
@@ -44,6 +48,7 @@ _ENTRIES = (
     *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys", "sensor_sigma"),
     *("algo", "model", "model_sha256"),
     *("q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
+    *(*RECORD_ENTRIES, *LOOK_ENTRIES),
 )
 _COUNTS = ("n_envs", "first_env_seed", "last_env_seed", "step_limit", "noisy_numbers")
 
@@ -80,6 +85,8 @@ class EpisodeLog:
     :param first_env_seed: lowest seed of any env
     :param last_env_seed: highest seed of any env
     :param q_gap: statistics of the top-two gap of the action scores, see :mod:`sb3_camp.evaluation.q_gaps`
+    :param recorded: what was recorded besides
+    :param looks: the looks that had been planned, if one of them ended the evaluation
     :param t_start: of a monitor log, when the environment was made (seconds since 1970)
     :param times: of a monitor log, seconds from t_start to the end of each episode, shape (n,)
     """
@@ -111,6 +118,8 @@ class EpisodeLog:
     first_env_seed: int | None = None
     last_env_seed: int | None = None
     q_gap: dict[str, Any] | None = None
+    recorded: list[RecordedValues] = field(default_factory=list)
+    looks: PlannedStop | None = None
     t_start: float | None = None
     times: np.ndarray | None = None
 
@@ -339,6 +348,8 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
+        "recorded": read_recorded(path, data, n_episodes, MOST),
+        "looks": read_planned_stop(path, data, n_episodes),
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it
     }

@@ -37,17 +37,22 @@ class Dependence(NamedTuple):
     p_value: float
 
 
-def chunk_sizes(n_episodes: int, n_envs: int) -> list[int]:
+def chunk_sizes(n_episodes: int, n_envs: int, looks: Sequence[int] = ()) -> list[int]:
     """
     The chunks in which an evaluation plays its episodes, and in which its file holds them. Within each they are ordered by
     turns: the first episode of each env, then the second of each ...; where the last turn is not full, the first envs lack it.
 
     :param n_episodes: Number of episodes in all
     :param n_envs: Number of envs that play at once
-    :return: Number of episodes of each chunk, nearly equal
+    :param looks: Numbers of episodes that are each the end of a chunk, ascending
+    :return: Number of episodes of each chunk, nearly equal (between two looks)
     """
-    n_chunks = -(-n_episodes // (EPISODES_PER_ENV * n_envs))
-    return [(n_episodes + i) // n_chunks for i in range(n_chunks)]
+    ends = [0, *(look for look in looks if look < n_episodes), n_episodes]
+    sizes = []
+    for n in np.diff(ends).tolist():
+        n_chunks = -(-n // (EPISODES_PER_ENV * n_envs))
+        sizes += [(n + i) // n_chunks for i in range(n_chunks)]
+    return sizes
 
 
 def find_dependence(
@@ -85,15 +90,18 @@ def find_dependence(
     return least if least.p_value < FALSE_ALARM else None
 
 
-def check_independent(returns: np.ndarray, lengths: np.ndarray, n_envs: int, where: str = "") -> None:
+def check_independent(
+    returns: np.ndarray, lengths: np.ndarray, n_envs: int, where: str = "", looks: Sequence[int] = ()
+) -> None:
     """
     :param returns: Returns of an evaluation, in the order of its file, shape (n,)
     :param lengths: Lengths of the episodes, shape (n,)
     :param n_envs: Number of envs that played them
     :param where: The file, in front of the message
+    :param looks: Numbers of episodes at which the evaluation might stop
     :raises InputError: if they cannot be those of independent episodes, see :func:`find_dependence`
     """
-    dependence = find_dependence(returns, lengths, n_envs)
+    dependence = find_dependence(returns, lengths, n_envs, chunk_sizes(len(returns), n_envs, looks))
     if dependence is not None:
         raise InputError(
             f"{where and where + ': '}the episodes are not independent: {dependence.what} (by chance with a probability of "

@@ -12,6 +12,8 @@ from itertools import combinations
 from pathlib import Path
 
 from sb3_camp.certification.episode_logs import EpisodeLog, read_header, read_log
+from sb3_camp.certification.planned_stop import ENTRIES as LOOK_ENTRIES
+from sb3_camp.certification.recorded_values import ENTRIES as RECORD_ENTRIES
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes
 from sb3_camp.runs.policy_id import POLICY_KEYS
@@ -27,6 +29,7 @@ MAY_DIFFER = (
     *("seed", "first_env_seed", "last_env_seed", "n_episodes", "n_envs", "native_vec_env"),
     *("results", "ep_lengths", "min_reward"),
     *("q_gap", "q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
+    *(*RECORD_ENTRIES, *LOOK_ENTRIES),
 )
 
 # The environments of one call of the zoo's enjoy are made within this many seconds
@@ -118,6 +121,7 @@ def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:
         raise InputError(f"{second.path}: cannot be pooled with {first.path}: one is a monitor log, the other is not")
     if first.sha256 == second.sha256:
         raise InputError(f"{second.path}: the same episodes as in {first.path}")
+    _refuse_looks(first, second)
     for name in ALIKE:
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
@@ -150,6 +154,15 @@ def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:
             f"{second.path}: started {apart:.0f} seconds apart from {first.path}, so not by one call of enjoy, and perhaps of "
             "another policy"
         )
+
+
+def _refuse_looks(first: EpisodeLog, second: EpisodeLog) -> None:
+    for log, other in ((first, second), (second, first)):
+        if log.looks is not None:
+            raise InputError(
+                f"{log.path}: its returns decided how many episodes it has (--until), so it cannot be pooled with "
+                f"{other.path}: certify it alone"
+            )
 
 
 def _shares_env_seeds(first: EpisodeLog, second: EpisodeLog) -> bool:

@@ -4,7 +4,8 @@ from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.per_step import print_per_step
-from sb3_camp.certification.quantity_text import decimals, meaning
+from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
+from sb3_camp.certification.recorded_bound import AT_LEAST
 from sb3_camp.certification.rounded_text import (
     ceil_decimals,
     confidence,
@@ -37,8 +38,9 @@ def print_report(certificate: Certificate, every: int) -> None:
     own = "of its own on each sensor, the unit of the radius" if certificate.sensor_sigma is not None else exact(sigma)
     print(
         f"Noise sigma {own}{scale}; method {certificate.method}, confidence {confidence(certificate.alpha)} "
-        "for all radii together"
+        f"for all radii{' and bounds' if certificate.recorded else ''} together"
     )
+    _print_shares(certificate)
     if certificate.sigma_assumed:
         print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (--sigma)")
     if certificate.min_return_basis == KNOWN:
@@ -56,6 +58,8 @@ def print_report(certificate: Certificate, every: int) -> None:
     if certificate.quantities:
         _print_quantities(certificate, every)
     print_per_step(certificate)
+    if certificate.recorded:
+        _print_recorded(certificate, every)
     _print_slope(certificate)
     print_sensors(certificate)
     if certificate.ceiling is not None:
@@ -78,14 +82,36 @@ def _print_curve(certificate: Certificate, every: int) -> None:
         print(f"{floor_digits(radius, 6):>12}{over_255} {ratio:>14} {floor_decimals(value, 3):>18}")
 
 
+def _print_shares(certificate: Certificate) -> None:
+    """How alpha is shared."""
+    if certificate.looks is not None:
+        number, planned = certificate.looks.index(certificate.n_episodes) + 1, ", ".join(map(str, certificate.looks))
+        print(f"Stopped at look {number} of {len(certificate.looks)} that were planned ({planned} episodes)")
+    if certificate.is_shared:
+        print(f"Of alpha {exact(certificate.alpha)}, each band has the share {certificate.level:.6g} (fixed beforehand)")
+
+
 def _print_quantities(certificate: Certificate, every: int) -> None:
     print("\nCertified with the same confidence, together with the returns above:")
-    for index, one in enumerate(certificate.quantities, start=1):
-        print(f"[{index}] {meaning(one)}")
-    print(f"\n{'radius':>12}" + "".join(f"{f'[{index}]':>14}" for index in range(1, len(certificate.quantities) + 1)))
+    _print_columns(certificate, [(meaning(one), shown(one)) for one in certificate.quantities], every)
+
+
+def _print_recorded(certificate: Certificate, every: int) -> None:
+    print("\nCertified of what was recorded, each from a band of its own, together with all above:")
+    _print_columns(certificate, [(meaning_of_bound(one), shown_bound(one)) for one in certificate.recorded], every)
+    for one in certificate.recorded:
+        missing = f"; missing in {one.n_missing} episodes, which count as {exact(one.worst)}" if one.n_missing else ""
+        worst = "lowest" if one.side == AT_LEAST else "highest"
+        assumed = "" if one.is_event else f"; assumed: {exact(one.worst)} is the {worst} that any can have (--worst)"
+        print(f"Mean of {printable(one.key)} without an attack: {one.mean:.6g}{missing}{assumed}")
+
+
+def _print_columns(certificate: Certificate, columns: list[tuple[str, list[str]]], every: int) -> None:
+    for index, (text, _) in enumerate(columns, start=1):
+        print(f"[{index}] {text}")
+    print(f"\n{'radius':>12}" + "".join(f"{f'[{index}]':>14}" for index in range(1, len(columns) + 1)))
     for row, radius in list(enumerate(certificate.radii))[::every]:
-        values = (floor_decimals(one.certified[row], decimals(one)) for one in certificate.quantities)
-        print(f"{floor_digits(radius, 6):>12}" + "".join(f"{value:>14}" for value in values))
+        print(f"{floor_digits(radius, 6):>12}" + "".join(f"{values[row]:>14}" for _, values in columns))
 
 
 def _print_slope(certificate: Certificate) -> None:

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import default_labels, draw_curve, not_covered
 from sb3_camp.certification.curve_style import curve_styles, literal
-from sb3_camp.certification.quantity_text import short_meaning
+from sb3_camp.certification.quantity_text import meaning_of_bound, short_meaning
 from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.text import printable
+
+_PROBABILITY = "certified probability"
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,14 +28,16 @@ def quantities_figure(certificate: Certificate) -> "Figure":
     of_returns = [("expected return", certificate.certified_return)]
     of_returns += [(short_meaning(one), one.certified) for one in certificate.quantities if one.kind != "probability"]
     of_probability = [(short_meaning(one), one.certified) for one in certificate.quantities if one.kind == "probability"]
-    panels = [("certified return", of_returns), *([("certified probability", of_probability)] if of_probability else [])]
-    figure = Figure(figsize=(6.4 if len(panels) == 1 else 10.0, 4.4), layout="constrained")
+    of_probability += [(meaning_of_bound(one), one.certified) for one in certificate.recorded if one.is_event]
+    panels = [("certified return", of_returns), *([(_PROBABILITY, of_probability)] if of_probability else [])]
+    panels += [(one.key, [(meaning_of_bound(one), one.certified)]) for one in certificate.recorded if not one.is_event]
+    figure = Figure(figsize=(6.4 if len(panels) == 1 else 5.0 * len(panels), 4.4), layout="constrained")
     for axes, (title, curves) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        _draw(axes, certificate, curves)
-        axes.set_ylabel(title)
+        _draw(axes, certificate, [(literal(label), values) for label, values in curves])
+        axes.set_ylabel(literal(printable(title)))
+        if title == _PROBABILITY:
+            axes.set_ylim(0, 1.02)
     figure.axes[0].set_ylim(bottom=certificate.min_return)
-    if of_probability:
-        figure.axes[1].set_ylim(0, 1.02)
     (name,) = default_labels([certificate])
     texts = [
         f"{name}: {certificate.n_episodes} episodes, {printable(certificate.method)}, confidence "

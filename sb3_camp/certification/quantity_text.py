@@ -1,7 +1,17 @@
 """What a quantity of a certificate is, in words, and how its values are written."""
 
 from sb3_camp.certification.certificate import Quantity
-from sb3_camp.certification.rounded_text import exact, percent
+from sb3_camp.certification.recorded_bound import AT_LEAST, RecordedBound
+from sb3_camp.certification.rounded_text import ceil_decimals, exact, floor_decimals, percent
+from sb3_camp.text import printable
+
+_REDUCED = {
+    "last": "{} at the end of an episode",
+    "sum": "{}, summed over an episode",
+    "max": "largest {} of an episode",
+    "any": "{} at any time of an episode",
+}
+_DECIMALS_OF_PROBABILITY, _DECIMALS = 5, 3
 
 
 def meaning(quantity: Quantity) -> str:
@@ -33,4 +43,38 @@ def decimals(quantity: Quantity) -> int:
     :param quantity: a quantity of a certificate
     :return: how many decimals of its values people are shown
     """
-    return 5 if quantity.kind == "probability" else 3
+    return _DECIMALS_OF_PROBABILITY if quantity.kind == "probability" else _DECIMALS
+
+
+def shown(quantity: Quantity) -> list[str]:
+    """
+    :param quantity: a quantity of a certificate
+    :return: its values as text, none of them higher than it is
+    """
+    return [floor_decimals(value, decimals(quantity)) for value in quantity.certified]
+
+
+def meaning_of_bound(bound: RecordedBound) -> str:
+    """
+    :param bound: a bound on what was recorded
+    :return: what it is, in words
+    """
+    what = _REDUCED.get(bound.reduction, "{}").format(printable(bound.key))
+    return f"{'probability' if bound.is_event else 'expected value'} of: {what}, {bound.side.replace('_', ' ')}"
+
+
+def decimals_of_bound(bound: RecordedBound) -> int:
+    """
+    :param bound: a bound on what was recorded
+    :return: how many decimals of its values people are shown
+    """
+    return _DECIMALS_OF_PROBABILITY if bound.is_event else _DECIMALS
+
+
+def shown_bound(bound: RecordedBound) -> list[str]:
+    """
+    :param bound: a bound on what was recorded
+    :return: its values as text, none of them better than it is
+    """
+    rounded = floor_decimals if bound.side == AT_LEAST else ceil_decimals
+    return [rounded(value, decimals_of_bound(bound)) for value in bound.certified]

@@ -14,6 +14,7 @@ from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.runs.layers import Layer, layer_of
 from sb3_camp.runs.noise_placement import SmoothingNoise, check_no_moving_statistics, smoothing_noise
+from sb3_camp.runs.recorded_key import RecordedKey
 from sb3_camp.runs.scenario import Scenario
 from sb3_camp.wrappers.chain import wrapper_chain
 
@@ -44,10 +45,12 @@ class EvaluationEnv(Scenario):
     :param vec_env: "dummy" (one process) or "subproc" (one per env), or a class of VecEnv
     :param outermost: What to wrap it in besides, as the entries of ``env_wrapper`` but not part of the environment: the name
         of a function or class, with its keyword arguments. They are called on the outermost wrapper of each env, in turn
+    :param recorded: Keys of ``info`` to record of each episode
     """
 
     vec_env: str | type[VecEnv] = "dummy"
     outermost: Sequence[Mapping[str, dict[str, Any]]] = ()
+    recorded: Sequence[RecordedKey] = ()
 
     def build(self, n_envs: int) -> VecEnv:
         """
@@ -143,7 +146,12 @@ class EvaluationEnv(Scenario):
                 should_render=False,
                 hyperparams={
                     **hyperparams,
-                    "env_wrapper": [_RECORDER, *self._env_wrappers(), *map(dict, self.outermost), _SEEDER],
+                    "env_wrapper": [
+                        {_RECORDER: {"keys": list(self.recorded)}},
+                        *self._env_wrappers(),
+                        *map(dict, self.outermost),
+                        _SEEDER,
+                    ],
                 },
                 env_kwargs=self.env_kwargs,
                 vec_env_cls=vec_env_class,

@@ -4,6 +4,7 @@ An evaluation in chunks that can be played one by one: each has seeds of its own
 So an evaluation that was interrupted and resumed gives the same numbers as one that ran through.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,19 +25,20 @@ class Chunk(NamedTuple):
     seed: int
 
 
-def plan_chunks(n_episodes: int, n_envs: int, seed: int) -> list[Chunk]:
+def plan_chunks(n_episodes: int, n_envs: int, seed: int, looks: Sequence[int] = ()) -> list[Chunk]:
     """
     :param n_episodes: Number of episodes in all
     :param n_envs: Number of envs that play at once
     :param seed: Seed of the evaluation, non-negative
-    :return: The chunks, of nearly equal size. No two of their episodes have the same seed, all seeds together have no gap, and
-        none is below 2^30, so they are not those of a training with an everyday seed (the zoo seeds its envs with seed,
-        seed + 1, ...)
+    :param looks: Numbers of episodes that are each the end of a chunk, ascending
+    :return: The chunks, of nearly equal size (between two looks). No two of their episodes have the same seed, all seeds
+        together have no gap, and none is below 2^30, so they are not those of a training with an everyday seed (the zoo seeds
+        its envs with seed, seed + 1, ...)
     """
     state = np.random.SeedSequence(seed, spawn_key=(_EVALUATION_STREAM,)).generate_state(1)
     first = 2**30 + int(state[0] >> 3)
     chunks = []
-    for size in chunk_sizes(n_episodes, n_envs):
+    for size in chunk_sizes(n_episodes, n_envs, looks):
         chunks.append(Chunk(size, first))
         first += n_seeds(size, n_envs)
     return chunks

@@ -13,6 +13,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_seeds import check_seeds, seed_episodes
 from sb3_camp.evaluation.independent_actions import actor
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
+from sb3_camp.evaluation.records import Unrecordable, as_arrays
 
 _T = TypeVar("_T")
 
@@ -22,11 +23,23 @@ class Episodes(NamedTuple):
     :param returns: Sums of the raw rewards, float64, without the rounding errors of the additions, shape (n,)
     :param lengths: Numbers of raw steps, int64, shape (n,)
     :param min_rewards: Lowest raw reward of a single step in each, float64, shape (n,)
+    :param recorded: Value of each of k recorded keys of ``info``, nan where no step had the key, float64, shape (n, k)
+    :param are_boolean: Whether it comes from booleans only, bool, shape (n, k)
     """
 
     returns: np.ndarray
     lengths: np.ndarray
     min_rewards: np.ndarray
+    recorded: np.ndarray = np.empty((0, 0))
+    are_boolean: np.ndarray = np.empty((0, 0), dtype=bool)
+
+    @classmethod
+    def none(cls, n_keys: int = 0) -> "Episodes":
+        """
+        :param n_keys: Number of recorded keys
+        :return: no episodes
+        """
+        return cls(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0), *as_arrays([], n_keys))
 
 
 def play_episodes(
@@ -59,8 +72,8 @@ def play_episodes(
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
         them is as unbiased as the whole
-    :raises InputError: if an env has no recorder or no seeder, or if a wrapper keeps resets from the env, or the seed of an
-        episode from the smoothing noise
+    :raises InputError: if an env has no recorder or no seeder, if a wrapper keeps resets from the env, or the seed of an
+        episode from the smoothing noise, or if what is to be recorded is neither a finite number nor a boolean
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in quotas]
@@ -89,11 +102,13 @@ def play_episodes(
                 if on_episode is not None:
                     on_episode(i)
     check_seeds(env)
+    ends.check_records()
     turns = by_turns(played)
     return Episodes(
         np.array([episode.rounded_return() for episode in turns], dtype=np.float64),
         np.array([episode.length for episode in turns], dtype=np.int64),
         np.array([episode.min_reward for episode in turns], dtype=np.float64),
+        *as_arrays([episode.recorded for episode in turns], len(turns[0].recorded)),
     )
 
 
@@ -145,6 +160,12 @@ class _EpisodeEnds:
         """Call it after the first reset."""
         if not all(self._env.env_method("take_closed_episodes")):
             self._refuse_continuation()
+
+    def check_records(self) -> None:
+        """Call it after the last step."""
+        for fault in self._env.env_method("record_fault"):
+            if fault is not None:
+                raise Unrecordable(fault)
 
     def take(self, i: int, info: dict[str, Any]) -> Episode | None:
         """

@@ -17,7 +17,9 @@ Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
 
 # Settings that a file holds only if they are on
-_SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma")
+_SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma", "record", "until")
+# The columns of Episodes: their number of dimensions and kinds of numbers
+_FORMS = tuple(zip(Episodes._fields, (1, 1, 1, 2, 2), "fiffb", strict=True))
 # Settings that files of older versions lack
 _SINCE = ("env_versions",)
 
@@ -25,8 +27,9 @@ _SINCE = ("env_versions",)
 def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts: Any) -> None:
     """
     Write the finished evaluation, whole or not at all: ``timesteps`` (1,), ``results`` (1, n) and ``ep_lengths`` (1, n) as in
-    the zoo's logs, ``min_reward``, the lowest raw reward of any single step, and one entry for each setting and fact. It holds
-    nothing pickled.
+    the zoo's logs, ``min_reward``, the lowest raw reward of any single step, and one entry for each setting and fact. Where k
+    keys of ``info`` are recorded (the setting ``record``), also ``recorded`` (k, n), nan where an episode had no such key, and
+    ``recorded_boolean`` (k,), which of them had booleans only. It holds nothing pickled.
 
     :param path: The file, replaced if it exists
     :param settings: Settings of the evaluation
@@ -35,6 +38,8 @@ def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts
     :raises InputError: if it cannot be written
     """
     facts["timesteps"] = np.array([facts["timesteps"]], dtype=np.int64)
+    if "record" in settings:
+        facts |= {"recorded": episodes.recorded.T, "recorded_boolean": episodes.are_boolean.all(axis=0)}
     entries = {
         "format": EVALUATION_FORMAT,
         "results": episodes.returns[np.newaxis],
@@ -47,7 +52,8 @@ def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts
 def write_partial(path: Path, settings: Settings, episodes: Episodes, n_chunks: int, **more: np.ndarray) -> None:
     """Keep the episodes of the first ``n_chunks`` chunks and more arrays, see :func:`read_partial` and :func:`read_more`."""
     entries = {"format": PARTIAL_EVALUATION_FORMAT, "n_chunks": n_chunks}
-    write_file(path, npz_writer({**entries, **settings, **episodes._asdict(), **more}))
+    played = {name: values for name, values in episodes._asdict().items() if values.ndim == 1 or "record" in settings}
+    write_file(path, npz_writer({**entries, **settings, **played, **more}))
 
 
 def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tuple[Episodes, int]:
@@ -62,8 +68,9 @@ def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tup
     _check_settings(path, content, settings)
     n_chunks = int(_entry(path, content, "n_chunks", 0, "iu"))
     n_episodes = sum(chunk.n_episodes for chunk in chunks[:n_chunks])
-    episodes = Episodes(*(_entry(path, content, name, 1, kinds) for name, kinds in zip(Episodes._fields, "fif", strict=True)))
-    sizes = {values.size for values in episodes}
+    forms = _FORMS if "record" in settings else _FORMS[:3]
+    episodes = Episodes(*(_entry(path, content, name, n_dims, kinds) for name, n_dims, kinds in forms))
+    sizes = {len(values) for values in episodes[: len(forms)]}
     if not 1 <= n_chunks <= len(chunks) or sizes != {n_episodes}:
         raise InputError(
             f"{path}: cannot be resumed, {n_chunks} of {len(chunks)} chunks have {n_episodes} episodes, it holds "
@@ -91,8 +98,10 @@ def check_finished(path: Path, settings: Settings) -> int:
     :raises InputError: if the file cannot be read, was made with other settings or lacks episodes
     """
     content = _read(path)
-    _check_settings(path, content, settings)
     n_episodes = _entry(path, content, "results", 2, "f").size
+    if n_episodes in json.loads(str(settings.get("looks", "[]"))):
+        settings = {**settings, "n_episodes": n_episodes}  # it ended at this look
+    _check_settings(path, content, settings)
     if n_episodes != settings["n_episodes"]:
         raise InputError(
             f"{path}: cannot be resumed, it holds {n_episodes} of {settings['n_episodes']} episodes: leave out --resume to "

@@ -1,35 +1,20 @@
 """Counting the raw rewards of episodes where no other wrapper can change them."""
 
 import math
-from typing import Any, NamedTuple, SupportsFloat, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
-import numpy as np
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.exact_sums import exact_sum, rounded_sum
+from sb3_camp.evaluation.records import Kept, Unrecordable, kept_of_both, kept_of_step
+from sb3_camp.runs.recorded_key import RecordedKey
 from sb3_camp.wrappers.chain import wrapper_chain
 
 N_CLOSED = "n_closed_episodes"
 """Key that every ``info`` of an :class:`EpisodeRecorder` has: how many closed episodes wait to be taken."""
-
-
-_Number = TypeVar("_Number", float, np.ndarray)
-
-# Half a unit in the last place: how far a number in double precision may be from the decimal that was meant.
-_HALF_ULP = 2.0**-53
-_LARGEST_ROUNDING = 1e-12
-
-
-def exact_sum(a: _Number, b: _Number) -> tuple[_Number, _Number]:
-    """
-    :param a: A number or an array of them
-    :param b: Another
-    :return: their sum in double precision, and what it lacks of the exact one (Knuth's TwoSum); nan if the sum is not finite
-    """
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
 
 
 class Episode(NamedTuple):
@@ -39,6 +24,7 @@ class Episode(NamedTuple):
     :param length: Number of raw steps
     :param min_reward: Lowest raw reward of a single step, infinite if there was no step
     :param lost_reward: What the additions rounded off ``total_reward``
+    :param recorded: What was kept of each recorded key of ``info``, None where no step had it; empty if none is recorded
     """
 
     total_reward: float = 0.0
@@ -46,6 +32,7 @@ class Episode(NamedTuple):
     length: int = 0
     min_reward: float = math.inf
     lost_reward: float = 0.0
+    recorded: tuple[Kept | None, ...] = ()
 
     def followed_by(self, other: "Episode") -> "Episode":
         """
@@ -59,24 +46,14 @@ class Episode(NamedTuple):
             self.length + other.length,
             min(self.min_reward, other.min_reward),
             self.lost_reward + other.lost_reward + lost,
+            kept_of_both(self.recorded, other.recorded),
         )
 
     def rounded_return(self) -> float:
         """
-        The sum of the rewards, without the rounding errors of the additions, however much of them cancels.
-
-        It is rounded to 12 digits of ``total_size`` where the rewards, each of them off by half a unit in its last place, can
-        mean that decimal: three times 0.1 is 0.3, and a lowest possible return is not missed by 1e-16. This changes it by at
-        most 1e-12 (of itself, if it is above 1), so no certificate is too high by more.
-
-        :return: the return
+        :return: the sum of the rewards, see :func:`sb3_camp.evaluation.exact_sums.rounded_sum`
         """
-        if not math.isfinite(self.total_reward) or not 0 < self.total_size < math.inf:
-            return self.total_reward
-        total = self.total_reward + self.lost_reward
-        meant = round(total, 12 - math.ceil(math.log10(self.total_size)))
-        off = min(2 * _HALF_ULP * self.total_size, _LARGEST_ROUNDING * max(1.0, abs(total)))
-        return meant if abs(meant - total) <= off else total
+        return rounded_sum(self.total_reward, self.lost_reward, self.total_size)
 
 
 class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
@@ -87,17 +64,20 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
     It belongs around the environment that defines the task, directly outside of ``Monitor`` if there is one.
 
     :param env: The environment
+    :param keys: Keys of ``info`` to record besides. What wrappers outside of the recorder put into ``info`` is not seen
     :raises InputError: (a ValueError) if an ``EpisodicLifeEnv`` is inside, which hides whether a reset is one
     """
 
-    def __init__(self, env: gym.Env) -> None:
+    def __init__(self, env: gym.Env, keys: Sequence[RecordedKey] = ()) -> None:
         if any(isinstance(wrapper, EpisodicLifeEnv) for wrapper in wrapper_chain(env)):
             raise InputError(
                 "EpisodicLifeEnv is part of the environment itself, so each life counts as an episode, but the lives of "
                 "one game are not independent: take it out, or put it into env_wrapper"
             )
-        gym.utils.RecordConstructorArgs.__init__(self)
+        gym.utils.RecordConstructorArgs.__init__(self, keys=keys)
         gym.Wrapper.__init__(self, env)
+        self._keys = list(keys)
+        self._record_fault: str | None = None
         self._episode = Episode()
         self._closed: list[Episode] = []
         self.n_resets = 0
@@ -113,7 +93,8 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         value = float(reward)
-        self._episode = self._episode.followed_by(Episode(value, abs(value), 1, value))
+        recorded = self._recorded(info) if self._keys else ()
+        self._episode = self._episode.followed_by(Episode(value, abs(value), 1, value, recorded=recorded))
         info[N_CLOSED] = len(self._closed)
         return observation, reward, terminated, truncated, info
 
@@ -127,3 +108,16 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
             return []
         closed, self._closed = self._closed, []
         return closed
+
+    def record_fault(self) -> str | None:
+        """
+        :return: why a value could not be recorded, None if all could so far
+        """
+        return self._record_fault
+
+    def _recorded(self, info: dict[str, Any]) -> tuple[Kept | None, ...]:
+        try:
+            return kept_of_step(self._keys, info)
+        except Unrecordable as error:  # which would end the process of an env without a word to the others
+            self._record_fault = self._record_fault or str(error)
+            return (None,) * len(self._keys)

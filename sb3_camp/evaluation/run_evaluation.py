@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,16 @@ from sb3_camp.evaluation.independent_actions import fixed_policy
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.evaluation.perturbed_numbers import perturbed_numbers
 from sb3_camp.evaluation.q_gaps import QGaps, q_gap_statistics
+from sb3_camp.evaluation.recorded_keys import check_recorded, describe_key, print_recorded
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, measured_sigma, parse_sigma
 from sb3_camp.evaluation.sigma_units import unit_warnings
+from sb3_camp.evaluation.stopping import Stopping, find_stopping
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
-from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_NATIVE_ENVS, versions
+from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, N_NATIVE_EPISODES, versions
 from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.runs.noise_placement import SmoothingNoise
+from sb3_camp.runs.recorded_key import parse_keys
 from sb3_camp.wrappers.observation_noise import Sigma, plain_sigma
 
 _Play = Callable[..., Episodes]
@@ -63,6 +66,7 @@ class _Evaluation:
     settings: Settings
     chunks: list[Chunk]
     pixels: bool
+    stopping: Stopping | None = None
     q_gaps: QGaps | None = None
 
     @property
@@ -77,7 +81,8 @@ class _Evaluation:
             env = stack.enter_context(self.environment.opened(1 if self.settings["native_vec_env"] else self.n_envs))
             if self.settings["native_vec_env"]:
                 envs = stack.enter_context(opened_native(self.environment, self.n_envs))
-                play = partial(play_vector_episodes, self.model, envs, step_limit=step_limit(self.environment))
+                limit, keys = step_limit(self.environment), self.environment.recorded
+                play = partial(play_vector_episodes, self.model, envs, step_limit=limit, keys=keys)
             else:
                 play = partial(play_episodes, self.model, env)
             yield partial(self._play_chunk, play)
@@ -107,21 +112,25 @@ def run_evaluation(args: argparse.Namespace) -> None:
         on_normalized = args.noise_on == "normalized"
         sigma = sigma.share if on_normalized else measured_sigma(sigma.share, agent, model, args.seed)
     environment, noise = _smoothed(agent, sigma, args.noise_on)
+    environment = replace(environment, recorded=parse_keys(args.record))
     native = _plays_native(environment, args.vec_env)
     with environment.opened(N_COPIES) as env:
         check_spaces(model, env, model_path)
         check_behaviour(env, _clean_keys(noise))
     if args.num_threads is None and not _observes_images(model.observation_space):
         th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
-    n_envs = min(args.n_envs or _n_envs(native, args.vec_env), args.n_episodes)
-    chunks = plan_chunks(args.n_episodes, n_envs, args.seed)
+    versions_of_env = env_versions(environment)
+    stopping = find_stopping(args, environment, versions_of_env, noise.sigma)
+    n_episodes = _n_episodes(args, native and has_known_native(environment))
+    n_envs = min(args.n_envs or _n_envs(native, args.vec_env), n_episodes)
+    chunks = plan_chunks(n_episodes, n_envs, args.seed, () if stopping is None else stopping.numbers)
     settings: Settings = {
         "model_sha256": sha256(content),
         "algo": args.algo,
         "env_id": environment.env_id,
         "env_kwargs": as_json(environment.env_kwargs),
         "env_wrappers": as_json(environment.wrappers),
-        "env_versions": as_json(env_versions(environment)),
+        "env_versions": as_json(versions_of_env),
         "sigma": noise.sigma,
         "clean_keys": json.dumps(noise.clean_keys),
         "seed": args.seed,
@@ -129,12 +138,16 @@ def run_evaluation(args: argparse.Namespace) -> None:
         "last_env_seed": chunks[-1].seed + n_seeds(chunks[-1].n_episodes, n_envs) - 1,
         "deterministic": not args.stochastic,
         "native_vec_env": native,
-        "n_episodes": args.n_episodes,
+        "n_episodes": n_episodes,
         "n_envs": n_envs,
         "device": str(model.device),
     }
     if noise.sensor_sigma is not None:
         settings["sensor_sigma"] = as_json(noise.sensor_sigma)
+    if stopping is not None:
+        settings |= stopping.settings
+    if environment.recorded:
+        settings["record"] = json.dumps(list(map(str, environment.recorded)))
     if agent.trained_env_id is not None:
         settings["trained_env_id"] = agent.trained_env_id
     q_gaps = None
@@ -146,15 +159,18 @@ def run_evaluation(args: argparse.Namespace) -> None:
     kind = "native " if native else ""
     shown = f"{noise.sigma:g}" if noise.sensor_sigma is None else as_json(noise.sensor_sigma)
     print(f"Evaluating {model_path} with sigma {shown}, {actions} actions, in {n_envs} {kind}envs")
+    print(f"Episodes: {n_episodes}" if stopping is None else stopping.announcement)
     if agent.statistics is not None and agent.normalization is not None:
         side = "on normalized" if environment.noise_is_on_normalized() else "on raw"
         print(f"Observations are normalised by {agent.statistics}, frozen; the noise is {side} observations")
+    if environment.recorded:
+        print(f"Recording of each episode: {', '.join(map(describe_key, environment.recorded))}")
     if noise.clean_keys:
         print(f"Without noise, so a certificate will assume that no adversary touches it: {', '.join(noise.clean_keys)}")
     for warning in unit_warnings(model.observation_space, noise):
         print(f"evaluate: warning: {warning}", file=sys.stderr)
     hide_progress = not (args.progress or sys.stderr.isatty())
-    evaluation = _Evaluation(model, model_path, environment, settings, chunks, _are_pixels(model, noise), q_gaps)
+    evaluation = _Evaluation(model, model_path, environment, settings, chunks, _are_pixels(model, noise), stopping, q_gaps)
     with only_writer(file.parent):
         _play_and_write(evaluation, file, args.resume, hide_progress)
     print(f"Certify it: {spelled('certify')} {shlex.quote(str(file))}")
@@ -162,6 +178,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
 
 def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_progress: bool) -> None:
     settings, chunks, q_gaps = evaluation.settings, evaluation.chunks, evaluation.q_gaps
+    stopping = evaluation.stopping
     n_episodes = int(settings["n_episodes"])
     partial = file.with_name("evaluations.partial.npz")
 
@@ -176,7 +193,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     )
     if is_finished:
         return
-    episodes, n_played_chunks = played or (Episodes(np.empty(0), np.empty(0, dtype=np.int64), np.empty(0)), 0)
+    episodes, n_played_chunks = played or (Episodes.none(len(evaluation.environment.recorded)), 0)
 
     start, n_steps = time.perf_counter(), 0
     with (
@@ -184,17 +201,24 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
         tqdm(total=n_episodes, initial=episodes.returns.size, unit="episode", mininterval=1, disable=hide_progress) as bar,
     ):
         for n_chunks, chunk in enumerate(chunks[n_played_chunks:], start=n_played_chunks + 1):
+            if stopping is not None and stopping.is_met(episodes.returns):
+                break
             new = play(chunk, lambda _: bar.update())
             episodes = joined([episodes, new])
+            check_recorded(evaluation.environment, episodes)
             n_steps += int(new.lengths.sum())
             more = {} if q_gaps is None else {"q_gaps": q_gaps.values()}
             write_partial(partial, settings, episodes, n_chunks, **more)
+        else:
+            if stopping is not None:
+                stopping.is_met(episodes.returns)  # for what it prints: this is the last look
     speed = n_steps / (time.perf_counter() - start)
-    check_independent(episodes.returns, episodes.lengths, evaluation.n_envs)
+    looks = () if stopping is None else stopping.numbers
+    check_independent(episodes.returns, episodes.lengths, evaluation.n_envs, looks=looks)
     statistics = {} if q_gaps is None else q_gap_statistics(q_gaps.values())
     write_evaluation(
         file,
-        settings,
+        {**settings, "n_episodes": episodes.returns.size},
         episodes,
         timesteps=evaluation.model.num_timesteps,
         model=str(evaluation.model_path),
@@ -206,9 +230,17 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     partial.unlink()
     returns = episodes.returns
     print(f"Return: {returns.mean():.2f} +/- {returns.std():.2f} over {returns.size} episodes ({speed:.0f} steps/s)")
+    print_recorded(evaluation.environment.recorded, episodes)
     if q_gaps is not None:
         _report_q_gap(statistics)
     print(f"Wrote {file}")
+
+
+def _n_episodes(args: argparse.Namespace, known_native: bool) -> int:
+    """How many episodes are played, at most."""
+    if args.until is not None:
+        return int(args.max_episodes)
+    return args.n_episodes or (N_NATIVE_EPISODES if known_native else N_EPISODES)
 
 
 def _n_envs(native: bool, vec_env: str) -> int:

@@ -1,6 +1,6 @@
 """Exactly N independent episodes of one fixed policy in a vector environment of Gymnasium, whose envs step as one array."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ from stable_baselines3.common.utils import set_random_seed
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_seeds import NOT_PASSED_ON, SEEDED_AGAIN
-from sb3_camp.evaluation.episodes import Episodes
+from sb3_camp.evaluation.episodes import Episodes, by_turns
+from sb3_camp.evaluation.exact_sums import exact_sum, rounded_sum
 from sb3_camp.evaluation.independent_actions import actor
-from sb3_camp.evaluation.recorder import Episode, exact_sum
+from sb3_camp.evaluation.records import Kept, VectorRecords, as_arrays
+from sb3_camp.runs.recorded_key import RecordedKey
 from sb3_camp.wrappers.vector import NoisyObservationWrapper, resets_at_next_step
 
 
@@ -24,6 +26,7 @@ def play_vector_episodes(
     seed: int,
     deterministic: bool = True,
     step_limit: float = np.inf,
+    keys: Sequence[RecordedKey] = (),
     on_episode: Callable[[int], object] | None = None,
     on_step: Callable[[Any, np.ndarray], object] | None = None,
 ) -> Episodes:
@@ -40,6 +43,7 @@ def play_vector_episodes(
     :param seed: Seeds the envs and the random choices of the policy, less than 2^32
     :param deterministic: Whether the policy is to act without random choices
     :param step_limit: Number of steps that no episode may exceed
+    :param keys: Keys of ``info`` to record
     :param on_episode: Called after each finished episode that counts, with the index of its env
     :param on_step: Called before each step with the observations that the policy acts on, and with a bool array (n_envs,) that
         tells which envs are in an episode that counts; not among them is an env that is about to be reset
@@ -49,7 +53,7 @@ def play_vector_episodes(
     """
     if not resets_at_next_step(env):
         raise InputError(f"{env} does not reset at the next step after an episode (autoreset mode NEXT_STEP)")
-    tally = _Tally(n_episodes, env.num_envs)
+    tally = _Tally(n_episodes, env.num_envs, keys)
     set_random_seed(seed)
     before = _n_noise_seedings(env)
     observations, _ = env.reset(seed=seed)
@@ -65,11 +69,11 @@ def play_vector_episodes(
             on_step(observations, counted)
         # For an env that has ended, this is the last observation of the episode, and the action is not taken
         actions, states = act(observations, state=states, episode_start=starts)
-        observations, rewards, terminations, truncations, _ = env.step(actions)
+        observations, rewards, terminations, truncations, infos = env.step(actions)
         starts, ended = ended, np.logical_or(terminations, truncations)
         if np.any(starts & ended):
             raise InputError(f"{env} ends an episode with its reset, before any step")
-        tally.add(rewards, counted, ended)
+        tally.add(rewards, infos, counted, ended)
         if tally.lengths.max() >= step_limit:  # of episodes that go on
             raise InputError(f"{env} does not end an episode after {step_limit} steps")
         if on_episode is not None:
@@ -101,9 +105,12 @@ class _Tally:
 
     :param n_episodes: Number of episodes in all
     :param n_envs: Number of envs
+    :param keys: Keys of ``info`` to record
     """
 
-    def __init__(self, n_episodes: int, n_envs: int) -> None:
+    def __init__(self, n_episodes: int, n_envs: int, keys: Sequence[RecordedKey] = ()) -> None:
+        self._n_keys = len(keys)
+        self._records = VectorRecords(keys, n_envs)
         self._shares = (n_episodes + np.arange(n_envs)) // n_envs
         self._n_played = np.zeros(n_envs, dtype=np.int64)
         self.n_missing = n_episodes
@@ -114,15 +121,17 @@ class _Tally:
         # Of those that are over: the k-th episode of each env in row k
         shape = (int(self._shares.max()), n_envs)
         self._played = [np.zeros(shape) for _ in range(4)] + [np.zeros(shape, dtype=np.int64)]
+        self._recorded: list[list[list[Kept | None]]] = [[] for _ in range(n_envs)]
 
     @property
     def is_missing(self) -> np.ndarray:
         """Which envs have to play on, bool, shape (n_envs,)."""
         return self._n_played < self._shares
 
-    def add(self, rewards: np.ndarray, counted: np.ndarray, ended: np.ndarray) -> None:
+    def add(self, rewards: np.ndarray, infos: dict[str, Any], counted: np.ndarray, ended: np.ndarray) -> None:
         """
         :param rewards: Rewards of a step, shape (n_envs,)
+        :param infos: Its ``info``
         :param counted: Which of the envs made it in an episode that counts, bool, shape (n_envs,)
         :param ended: In which of the envs an episode has ended, bool, shape (n_envs,)
         """
@@ -133,6 +142,7 @@ class _Tally:
         self._sizes += np.abs(rewards)
         np.minimum(self._lowest, rewards, out=self._lowest, where=counted)
         self.lengths += counted
+        self._records.add(infos, counted)
         over = np.flatnonzero(counted & ended)
         if not over.size:
             return
@@ -140,6 +150,8 @@ class _Tally:
         for values, now, start in zip(self._played, current, (0.0, 0.0, 0.0, np.inf, 0), strict=True):
             values[self._n_played[over], over] = now[over]
             now[over] = start
+        for i in over.tolist() if self._n_keys else ():
+            self._recorded[i].append(self._records.take(i))
         self._n_played[over] += 1
         self.n_missing -= over.size
 
@@ -147,6 +159,7 @@ class _Tally:
         """The episodes by turns of the envs."""
         played = np.arange(len(self._played[0]))[:, np.newaxis] < self._n_played
         totals, lost, sizes, lowest, lengths = (values[played] for values in self._played)
-        sums = zip(totals.tolist(), sizes.tolist(), lost.tolist(), strict=True)
-        returns = np.array([Episode(total, size, lost_reward=rest).rounded_return() for total, size, rest in sums])
-        return Episodes(returns, lengths, lowest)
+        sums = zip(totals.tolist(), lost.tolist(), sizes.tolist(), strict=True)
+        returns = np.array([rounded_sum(*one) for one in sums])
+        recorded = by_turns(self._recorded) if self._n_keys else [()] * returns.size
+        return Episodes(returns, lengths, lowest, *as_arrays(recorded, self._n_keys))

@@ -16,6 +16,8 @@ from sb3_camp.version import __version__
 
 # Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
 N_ENVS, N_NATIVE_ENVS = 64, 1024
+# Episodes of an evaluation: as many as a minute allows, where envs that step as one array have the same returns
+N_EPISODES, N_NATIVE_EPISODES = 10_000, 100_000
 
 
 class _StoreDict(argparse.Action):
@@ -30,7 +32,7 @@ class _StoreDict(argparse.Action):
 def add_zoo_arguments(
     parser: argparse.ArgumentParser,
     *,
-    n_episodes: int,
+    n_episodes: int | None,
     n_episodes_help: str,
     output_help: str,
     n_envs: int | None = N_ENVS,
@@ -42,7 +44,7 @@ def add_zoo_arguments(
     Add the arguments that all commands take which play episodes of a trained policy.
 
     :param parser: Parser of the command
-    :param n_episodes: Default number of episodes
+    :param n_episodes: Default number of episodes, None to leave it to the command
     :param n_episodes_help: What they are
     :param output_help: Where results go
     :param n_envs: Default number of envs, None to leave it to the command
@@ -61,7 +63,7 @@ def add_zoo_arguments(
     which.add_argument(
         "--model", help="a model file of SB3 or sb3-contrib from anywhere, instead of a run of the zoo", type=Path
     )
-    parser.add_argument("-n", "--n-episodes", help=f"{n_episodes_help} (default: %(default)s)", type=int, default=n_episodes)
+    parser.add_argument("-n", "--n-episodes", help=n_episodes_help, type=int, default=n_episodes)
     parser.add_argument("--n-envs", help=n_envs_help, type=int, default=n_envs)
     parser.add_argument("--seed", help="random generator seed (default: %(default)s)", type=int, default=0)
     parser.add_argument("--stochastic", help="sample the actions instead of taking the best", action="store_true")
@@ -119,8 +121,14 @@ def parse(
         args = parser.parse_args(argv)
     except Exception as error:  # of any kind: the zoo evaluates the values as Python
         raise InputError(f"--env-kwargs and --hyperparams take KEY:VALUE with a Python value: {error}") from error
-    for name, least, most in (("n_episodes", 1, 10**7), ("n_envs", 1, 10**6), ("seed", 0, 2**63 - 1)):
-        value = getattr(args, name)
+    for name, least, most in (
+        ("n_episodes", 1, 10**7),
+        ("max_episodes", 1, 10**7),
+        ("looks", 1, 1000),
+        ("n_envs", 1, 10**6),
+        ("seed", 0, 2**63 - 1),
+    ):
+        value = getattr(args, name, None)
         if value is not None and not least <= value <= most:
             range_ = f"at least {least}" if value < least else f"at most {most}"
             raise InputError(f"--{name.replace('_', '-')} must be {range_}, not {value}")
