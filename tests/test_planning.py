@@ -81,25 +81,24 @@ def test_looks_rise_by_a_constant_factor_from_the_first_to_the_last_and_share_al
         np.testing.assert_allclose(factors, (most / first) ** (1 / (n_looks - 1)), rtol=1e-3)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_all_planned_looks_hold_together_for_all_but_a_share_alpha(alpha):
     # Continuous returns, where one band alone is wrong with probability alpha exactly.
     looks, repetitions = planned_looks(20, 640, 6, alpha), 2000
-    rng = np.random.default_rng(5)
-    wrong = unsplit = 0
-    for _ in range(repetitions):
-        z = rng.normal(size=looks[-1].n_episodes)
-        fails = []
-        for look, level in [(look, look.alpha) for look in looks] + [(look, alpha) for look in looks]:
-            ordered = np.sort(z[: look.n_episodes])
-            counts = look.n_episodes - np.arange(look.n_episodes)
-            fails.append(bool(np.any(lower_band(counts, look.n_episodes, level, "berk-jones") > stats.norm.sf(ordered))))
-        wrong += any(fails[: len(looks)])
-        unsplit += any(fails[len(looks) :])
+    reached = np.random.default_rng(5).random((repetitions, looks[-1].n_episodes))  # P(return >= that of the episode)
+
+    def share_of_wrong(levels):
+        wrong = np.zeros(repetitions, dtype=bool)
+        for look, level in zip(looks, levels, strict=True):
+            m = look.n_episodes
+            band = lower_band(np.arange(1, m + 1), m, level, "berk-jones")
+            wrong |= np.any(band > np.sort(reached[:, :m], axis=1), axis=1)
+        return wrong.mean()
+
     error = math.sqrt(alpha * (1 - alpha) / repetitions)
-    assert 0 < wrong / repetitions <= alpha + 3 * error
-    assert unsplit / repetitions > alpha + 4 * error  # looking six times without a plan is wrong too often
+    assert 0 < share_of_wrong([look.alpha for look in looks]) <= alpha + 3 * error
+    # Looking six times without a plan is wrong too often
+    assert share_of_wrong([alpha] * len(looks)) > alpha + 4 * error
 
 
 @pytest.mark.parametrize(

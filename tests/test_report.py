@@ -14,11 +14,13 @@ import pytest
 from support.attack_agents import write_certificate
 from support.report_pages import (
     RADII,
+    RECORDED,
     attributes,
     cells,
     full_certificate,
     least_certificate,
     parsed,
+    recorded_bound,
     rounded_down,
     text_of,
     tips,
@@ -106,6 +108,31 @@ def test_all_that_is_certified_stands_in_the_table_rounded_down(tmp_path):
         for cell, curve, decimals in zip(row[2:], curves, (3, 5, 3, 3), strict=True):
             assert rounded_down(cell, curve[index], decimals), (cell, curve[index])
     assert rows[3][2] == "3.001", "not 3.002"
+
+
+def test_what_was_recorded_stands_in_table_picture_and_assumptions(tmp_path):
+    certificate = full_certificate(recorded=RECORDED, band_alpha=0.01, looks=[500, 1000])
+    root = parsed(page(certificate, tmp_path))
+    head, *rows = cells(root, "statement")
+    assert head[6:] == [
+        "probability of: arrived at the end of an episode, at least",
+        "probability of: crashed at any time of an episode, at most",
+        "expected value of: energy, summed over an episode, at most",
+    ]
+    assert rows[0][6:] == ["0.98765", "0.01235", "21.235"], "upper bounds are rounded up"
+    sections = ("statement", "tested", "assumptions")
+    statement, facts, rests = (text_of(root.find(f".//section[@id='{name}']")) for name in sections)
+    assert "or an upper one where it says" in statement and "All are rounded to the safe side." in statement
+    assert "0.01 for each band" in facts and "after 500, 1000 episodes" in facts
+    assert "0.01 (an estimate, not a bound); missing in 3 episodes, which count as 1" in facts
+    assert "No episode can have more energy than 90. This was assumed" in rests and "more crashed" not in rests
+    assert "the looks at which the evaluation might end were chosen before these episodes" in rests
+    told = tips(root)
+    assert any("certified: probability of: crashed at any time of an episode, at most 0.10000" in tip for tip in told)
+    assert any("energy, summed over an episode, at most 30.000" in tip for tip in told)
+    assert "energy" in [text_of(label) for label in root.find(".//svg").iter("text")]
+    plain = text_of(parsed(page(full_certificate(), tmp_path)))
+    assert "All are rounded down." in plain and "an upper one" not in plain and "looks" not in plain
 
 
 def test_the_first_box_quotes_the_bound_at_sigma_and_the_confidence(tmp_path):
@@ -217,6 +244,7 @@ def test_nothing_from_a_file_becomes_part_of_the_page(tmp_path, hostile):
             env_wrappers={"env_wrapper": [{text: {text: text}}]},
             env_versions={text: text},
             clean_keys=[text],
+            recorded=[recorded_bound(text, [0.0, 0.1, 0.2, 0.3, 0.4], is_event=is_event) for is_event in (True, False)],
             sensor_sigma={text: [0.1, 0.2]},
             targets={text: 0.1},
             sources=[Source(text, text, 10)],

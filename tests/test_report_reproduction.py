@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from stable_baselines3 import DQN
 from support.attack_agents import POLE, save_balancing
-from support.report_pages import full_certificate, parsed, written
+from support.info_envs import InfoEnv
+from support.report_pages import full_certificate, parsed, recorded_bound, written
 
 from sb3_camp.attack import main as attack
 from sb3_camp.attack_runs.agent_results import AgentResults
@@ -103,6 +105,35 @@ def test_the_printed_commands_make_the_same_attack(tmp_path, monkeypatch):
     assert curves[0] == curves[1]
 
 
+def test_recorded_entries_and_planned_looks_are_asked_for_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    DQN("MlpPolicy", InfoEnv(), buffer_size=8, device="cpu", seed=0).save("agent.zip")
+    play = [
+        "--algo",
+        "dqn",
+        "--env",
+        "tests/Info-v0",
+        "--model",
+        "agent.zip",
+        "--sigma",
+        "0.1",
+        "--n-envs",
+        "4",
+        "-o",
+        "first",
+    ]
+    until = ["--until", "1@0.1", "--max-episodes", "200", "--looks", "3", "--alpha", "0.1", "--min-return", "0"]
+    assert evaluate([*play, *until, "--n-envs", "4", "--record", "crashed", "cost:sum", "speed:max"]) == 0
+    asked = ["--at-least", "speed", "--at-most", "crashed", "cost", "--worst", "speed:-99", "cost:4.5"]
+    assert certify(["first", "--min-return", "0", *asked]) == 0
+    assert report(["first/certificate.json", "-o", "report.html"]) == 0
+    assert run_again(Path("report.html")) == ["sb3_camp.evaluate", "sb3_camp.certify"]
+    first, again = (json.loads(Path(folder, "certificate.json").read_text()) for folder in ("first", "again"))
+    for content in (first, again):
+        del content["sources"]
+    assert first == again and len(first["recorded"]) == 3
+
+
 def test_a_support_and_a_negative_lowest_return_can_be_typed(tmp_path):
     certificate = full_certificate(
         method="clopper-pearson", support=[-2.0, -1.0, 0.0, 1.0], min_return=-1e6, sigma_assumed=True, model=None
@@ -127,6 +158,8 @@ def test_what_evaluate_would_run_is_not_printed(tmp_path, changes):
         results = AgentResults(written(certificate, tmp_path), certificate, [], [])
         return [" ".join(step.command) for step in reproduction(results)]
 
+    recorded = [commands(full_certificate(recorded=[recorded_bound(key, [0.1] * 5)])) for key in ("a", "--model=b")]
+    assert ["sb3_camp" in " ".join(one) for one in recorded] == [True, False]
     sound = commands(full_certificate())
     assert sum("sb3_camp.evaluate" in one for one in sound) == 1
     assert not any("sb3_camp.evaluate" in one for one in commands(full_certificate(**changes)))

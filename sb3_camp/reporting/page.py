@@ -10,6 +10,7 @@ from sb3_camp.attack_runs.agent_results import AgentResults
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.recorded_bound import AT_LEAST
 from sb3_camp.certification.rounded_text import ceil_decimals, confidence, exact, floor_digits, percent
 from sb3_camp.certification.sensor_table import MOST_ROWS, Sensor, sensors
 from sb3_camp.certification.source_files import changed_logs
@@ -37,6 +38,11 @@ def report_page(results: AgentResults) -> str:
         lowest_is_known=certificate.min_return_basis == KNOWN,
         slopes=_slopes(certificate),
         headline=values.headline(certificate),
+        assumed_worst=[
+            (one.key, "less" if one.side == AT_LEAST else "more", exact(one.worst))
+            for one in certificate.recorded
+            if not one.is_event
+        ],
         last_radius=floor_digits(certificate.radii[-1], 6),
         table=values.certified_table(certificate),
         targets=values.targets(certificate),

@@ -15,7 +15,7 @@ from sb3_camp.attack_runs.consistency import Comparison
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.certificate_figure import draw_curve
 from sb3_camp.certification.curve_style import curve_styles, literal
-from sb3_camp.certification.quantity_text import decimals, short_meaning
+from sb3_camp.certification.quantity_text import meaning_of_bound, short_meaning, shown, shown_bound
 from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
 from sb3_camp.text import printable
 
@@ -28,8 +28,8 @@ _EXPECTED = "certified expected return"
 _PREFIX = "picture-"
 _SVG, _XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 
-Curve = tuple[str, list[float], int]
-"""What a curve is of, its value at each radius, and how many decimals to show."""
+Curve = tuple[str, list[float], list[str]]
+"""What a curve is of, its value at each radius, and the same in words."""
 
 
 def report_picture(
@@ -47,31 +47,43 @@ def report_picture(
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
 
-    returns: list[Curve] = [(_EXPECTED, certificate.certified_return, 3)]
+    returns: list[Curve] = [(_EXPECTED, certificate.certified_return, _at_least(certificate.certified_return))]
     probabilities: list[Curve] = []
     for one in certificate.quantities:
         (probabilities if one.kind == "probability" else returns).append(
-            (f"certified: {short_meaning(one)}", one.certified, decimals(one))
+            (f"certified: {short_meaning(one)}", one.certified, [f"at least {text}" for text in shown(one)])
         )
-    panels = [returns, *([probabilities] if probabilities else [])]
+    numbers: list[list[Curve]] = []
+    for bound in certificate.recorded:
+        curve = (f"certified: {meaning_of_bound(bound)}", bound.certified, shown_bound(bound))
+        if bound.is_event:
+            probabilities.append(curve)
+        else:
+            numbers.append([curve])
+    panels = [returns, *([probabilities] if probabilities else []), *numbers]
+    titles = ["return of an episode", *(["probability"] if probabilities else [])]
+    titles += [literal(printable(bound.key)) for bound in certificate.recorded if not bound.is_event]
     tips: dict[str, str] = {}
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": _PREFIX}):
         heights = [_HEIGHT + _LINE * len(curves) for curves in panels]
         heights[0] += _LINE * (1 + len(attacks))
         figure = Figure(figsize=(_WIDTH, sum(heights)), layout="constrained")
         grid = figure.subplots(len(panels), squeeze=False, height_ratios=heights)
-        for axes, curves in zip(grid[:, 0], panels, strict=True):
+        for axes, curves, title in zip(grid[:, 0], panels, titles, strict=True):
             names = dict(zip(attack_names(attacks), attacks, strict=True)) if curves is returns else {}
             styles = curve_styles([*(label for label, *_ in curves), *names])
             for label, values, _ in curves:
-                line = draw_curve(axes, certificate.radii, values, label, styles[label], 1)
+                line = draw_curve(axes, certificate.radii, values, literal(label), styles[label], 1)
                 line.set(marker=styles[label]["marker"], markevery=max(1, len(certificate.radii) // _MARKERS))
             for name, attack in names.items():
                 draw_attack(axes, attack, f"{literal(name)} (mean, {attack.confidence:.0%} interval)", styles[name], 1)
             if curves is returns:
                 draw_violations(axes, comparisons, 1)
                 _mark_mean(axes, certificate, tips)
-            _finish(axes, certificate, curves is probabilities)
+            axes.set_ylabel(title)
+            if curves is returns:
+                axes.set_ylim(bottom=min(certificate.min_return, axes.get_ylim()[0]))
+            _finish(axes, curves is probabilities)
             _add_tips(axes, certificate, curves, tips)
             for name, attack in names.items():
                 _add_attack_tips(axes, name, attack, tips)
@@ -111,13 +123,14 @@ def _first(certificate: Certificate) -> str:
     return f"{floor_decimals(certificate.certified_return[0], 3)} at radius {exact(certificate.radii[0])}"
 
 
-def _finish(axes: "Axes", certificate: Certificate, of_probability: bool) -> None:
+def _at_least(values: Sequence[float]) -> list[str]:
+    return [f"at least {floor_decimals(value, 3)}" for value in values]
+
+
+def _finish(axes: "Axes", of_probability: bool) -> None:
     axes.set_xlim(left=0)
     if of_probability:
         axes.set_ylim(0, 1.02)
-    else:
-        axes.set_ylim(bottom=min(certificate.min_return, axes.get_ylim()[0]))
-    axes.set_ylabel("probability" if of_probability else "return of an episode")
     axes.set_xlabel("radius: l2 norm of all changes to the observations of an episode")
     axes.grid(alpha=0.3)
     # Above the axes, where it hides nothing
@@ -132,7 +145,7 @@ def _add_tips(axes: "Axes", certificate: Certificate, curves: Sequence[Curve], t
     for index in shown:
         if radii[index] > left:
             # What holds at its right end holds all over the strip
-            bounds = [f"{label} at least {floor_decimals(values[index], places)}" for label, values, places in curves]
+            bounds = [f"{label} {texts[index]}" for label, _, texts in curves]
             ratio = floor_decimals(quotient(radii[index], certificate.sigma), 3)
             text = f"radius up to {floor_digits(radii[index], 6)} ({ratio} sigma): {', '.join(bounds)}"
             axes.axvspan(left, radii[index], facecolor="none", edgecolor="none", linewidth=0, zorder=8, gid=_tip(tips, text))

@@ -12,6 +12,7 @@ from sb3_camp.certification.assumptions import GIVEN
 from sb3_camp.certification.build import default_radii
 from sb3_camp.certification.certificate import Certificate, Source
 from sb3_camp.certification.episode_logs import EpisodeLog, read_log
+from sb3_camp.certification.recorded_bound import AT_LEAST, AT_MOST
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.certification.source_files import found_above, unchanged_log
 from sb3_camp.errors import InputError
@@ -62,7 +63,10 @@ def reproduction(results: AgentResults) -> list[Step]:
         steps.append(_evaluation(certificate, source, results.file, run, str(Path(log).parent)))
     if certificate.model_sha256 is None:  # not episodes that can be played again
         logs = [source.path for source in certificate.sources]
-    steps.append(Step("Certify these episodes.", _certify(certificate, logs)))
+    try:
+        steps.append(Step("Certify these episodes.", _certify(certificate, logs)))
+    except _Untold as reason:
+        steps.append(Step(f"Certify these episodes: {reason}."))
     steps += [_attack(attack, run) for attack in results.attacks]
     return steps
 
@@ -90,9 +94,9 @@ def _evaluation(certificate: Certificate, source: Source, file: Path, run: RunFo
         command = _play("evaluate", certificate, run)
         if run is not None and not run.has_noise():
             command += ["--sigma", *_sigma(certificate)]
+        command += [*_size(source, log, certificate), "-o", folder]
     except _Untold as reason:
         return Step(f"Play the episodes of {source.path}: {reason}.")
-    command += [*_size(source, log), "-o", folder]
     seed = "with the same seed" if log is not None and log.seed is not None else "with a seed of their own: the log is gone"
     return Step(f"Play the {source.episodes or ''} episodes of {source.path} again, {seed}.", command)
 
@@ -105,12 +109,28 @@ def _log(source: Source, file: Path) -> EpisodeLog | None:
         return None
 
 
-def _size(source: Source, log: EpisodeLog | None) -> list[str]:
-    options = [] if source.episodes is None else ["-n", str(source.episodes)]
+def _size(source: Source, log: EpisodeLog | None, certificate: Certificate) -> list[str]:
+    if log is not None and log.looks is not None:
+        looks = log.looks
+        options = ["--until", looks.until, "--max-episodes", str(looks.looks[-1]), "--looks", str(len(looks.looks))]
+        options += ["--alpha", exact(looks.alpha), f"--min-return={exact(certificate.min_return)}"]
+    else:
+        options = [] if source.episodes is None else ["-n", str(source.episodes)]
+    recorded = [f"{one.key}:{one.reduction}" for one in certificate.recorded]
+    if log is not None:
+        recorded = [str(one.key) for one in log.recorded]
+    options += ["--record", *_keys(recorded)] if recorded else []
     options += [] if source.n_envs is None else ["--n-envs", str(source.n_envs)]
     options += [] if source.native_vec_env is None else _vec_env(source.native_vec_env)
     options += ["--q-gap"] if source.q_gap is not None else []
     return options + ([] if log is None or log.seed is None else ["--seed", str(log.seed)])
+
+
+def _keys(names: list[str]) -> list[str]:
+    """Names from a file, none of which is an option."""
+    if any(name.startswith("-") for name in names):
+        raise _Untold("what was recorded has names that no command line can hold")
+    return names
 
 
 def _vec_env(native: bool) -> list[str]:
@@ -176,7 +196,11 @@ def _certify(certificate: Certificate, logs: Sequence[str]) -> list[str]:
     for option, kind in (("--probability-of", "probability"), ("--quantile", "quantile"), ("--cvar", "cvar")):
         values = [exact(one.at) for one in certificate.quantities if one.kind == kind]
         words += [option, *values] if values else []
-    return words
+    for option, side in (("--at-least", AT_LEAST), ("--at-most", AT_MOST)):
+        names = _keys([one.key for one in certificate.recorded if one.side == side])
+        words += [option, *names] if names else []
+    worst = [f"{one.key}:{exact(one.worst)}" for one in certificate.recorded if not one.is_event]
+    return words + (["--worst", *worst] if worst else [])
 
 
 def _support(values: Sequence[float]) -> list[str]:

@@ -82,12 +82,25 @@ def evidence_facts(certificate: Certificate) -> list[Fact]:
         Fact("Mean return, no attack", f"{certificate.mean_return:.2f} (an estimate, not a bound)"),
         Fact("Lowest possible return", exact(certificate.min_return)),
         Fact("Confidence", f"{confidence(certificate.alpha)} (alpha {exact(certificate.alpha)}), for all numbers together"),
+        *_shares(certificate),
         Fact("Method", certificate.method),
         Fact("Computed with", _versions(certificate.versions)),
     ]
     for source in certificate.sources:
         episodes = "" if source.episodes is None else f"{source.episodes} episodes, "
         facts.append(Fact("Log of episodes", f"{source.path} ({episodes}SHA-256 {source.sha256})"))
+    return facts
+
+
+def _shares(certificate: Certificate) -> list[Fact]:
+    """How alpha is shared, and what was recorded."""
+    looks = certificate.looks
+    facts = [] if looks is None else [Fact("Looks planned beforehand", f"after {', '.join(map(str, looks))} episodes")]
+    if certificate.is_shared:
+        facts.append(Fact("Share of alpha", f"{certificate.level:.6g} for each band"))
+    for one in certificate.recorded:
+        missing = f"; missing in {one.n_missing} episodes, which count as {exact(one.worst)}" if one.n_missing else ""
+        facts.append(Fact(f"Mean of {one.key}, no attack", f"{one.mean:.6g} (an estimate, not a bound){missing}"))
     return facts
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from sb3_camp.attack_runs.agent_results import AgentResults
 from sb3_camp.attack_runs.attack_result import AttackResult
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.quantity_text import decimals, meaning
+from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
 from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
 
 _ROWS = 13
@@ -60,7 +60,9 @@ def certified_table(certificate: Certificate) -> Table:
     :return: what is certified, at some of its radii
     """
     pixels = ["radius / 255"] if certificate.pixels else []
-    head = ["radius R", *pixels, "R / sigma", "expected return", *map(meaning, certificate.quantities)]
+    columns = [(meaning(one), shown(one)) for one in certificate.quantities]
+    columns += [(meaning_of_bound(one), shown_bound(one)) for one in certificate.recorded]
+    head = ["radius R", *pixels, "R / sigma", "expected return", *(name for name, _ in columns)]
     rows = []
     for index in np.unique(np.linspace(0, len(certificate.radii) - 1, _ROWS).round().astype(int)).tolist():
         radius = certificate.radii[index]
@@ -70,7 +72,7 @@ def certified_table(certificate: Certificate) -> Table:
                 *([floor_digits(quotient(radius, _PIXEL), 6)] if certificate.pixels else []),
                 _ratio(certificate, index),
                 floor_decimals(certificate.certified_return[index], 3),
-                *(floor_decimals(one.certified[index], decimals(one)) for one in certificate.quantities),
+                *(values[index] for _, values in columns),
             ]
         )
     return Table(head, rows)

@@ -9,9 +9,22 @@ import html5lib
 import numpy as np
 
 from sb3_camp.certification.certificate import Certificate, Quantity, Source
+from sb3_camp.certification.recorded_bound import RecordedBound
 
 SIGMA = 0.4
 RADII = [0.0, 0.1, 0.2, 0.4, 0.8]
+
+
+def recorded_bound(key: str, certified: list[float], **changes: Any) -> RecordedBound:
+    made = {"reduction": "last", "side": "at_most", "is_event": True, "worst": 1.0, "mean": 0.01, "n_missing": 0}
+    return RecordedBound(key, certified=certified, **{**made, "alpha": 0.01, "method": "clopper-pearson", **changes})
+
+
+RECORDED = [
+    recorded_bound("arrived", [0.98765432, 0.9, 0.8, 0.7, 0.2], side="at_least", worst=0.0, mean=0.99),
+    recorded_bound("crashed", [0.01234567, 0.1, 0.2, 0.3, 0.8], reduction="any", n_missing=3),
+    recorded_bound("energy", [21.23456, 30.0, 40.0, 50.0, 80.0], reduction="sum", is_event=False, worst=90.0, mean=20.5),
+]
 
 
 def full_certificate(**changes: Any) -> Certificate:
