@@ -1,8 +1,9 @@
 """
 ``python -m sb3_camp.plot``: results of several runs on one picture, and side by side in a table.
 
-``python -m sb3_camp.plot certificate`` draws certificates, ``attack`` mean returns under attack, and ``both`` a certificate
-and the attacks on the same agent. From Python: :func:`sb3_camp.certification.certificate_figure.certificate_figure` and
+``python -m sb3_camp.plot certificate`` draws certificates, ``frontier`` the best of several that were certified together,
+``attack`` mean returns under attack, and ``both`` a certificate and the attacks on the same agent. From Python:
+:func:`sb3_camp.certification.certificate_figure.certificate_figure` and
 :func:`sb3_camp.attack_runs.attack_figure.attack_figure`.
 """
 
@@ -23,21 +24,27 @@ from sb3_camp.certification.certificate_figure import (
     differing_settings,
     not_covered,
 )
+from sb3_camp.certification.frontier_files import frontier_figure, read_frontier
 from sb3_camp.certification.picture_file import write_picture
+from sb3_camp.certification.printed_frontier import print_frontier
 from sb3_camp.certification.rounded_text import confidence, exact, floor_decimals, floor_digits, quotient
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation, spelled
 from sb3_camp.errors import InputError
 from sb3_camp.plugins import load_plugins
 
+_ROWS = 12
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="plot",
-        usage=f"{invocation('plot')} {{certificate,attack,both}} ...",
+        usage=f"{invocation('plot')} {{certificate,frontier,attack,both}} ...",
         description="Lay the results of several runs on one picture.",
     )
-    kinds = parser.add_subparsers(title="what to draw", required=True, metavar="{certificate,attack,both}", prog="plot")
+    kinds = parser.add_subparsers(
+        title="what to draw", required=True, metavar="{certificate,frontier,attack,both}", prog="plot"
+    )
     certificate = kinds.add_parser(
         "certificate",
         help="certified returns over the l2 norm of the attack",
@@ -65,6 +72,22 @@ def _parser() -> argparse.ArgumentParser:
     certificate.add_argument(
         "--by", choices=["sigma"], help="One panel per sigma; the same label has the same colour in all of them"
     )
+    frontier = kinds.add_parser(
+        "frontier",
+        help="the best of several evaluations at each radius",
+        usage=f"{invocation('plot')} frontier PATH [-o FILE]",
+        description="Draw what certify --frontier found, and print it.",
+    )
+    frontier.set_defaults(command=_plot_frontier)
+    frontier.add_argument("path", metavar="PATH", type=Path, help="frontier.json, or a folder that holds one")
+    frontier.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        default=Path("frontier.png"),
+        help="The picture: .png, .pdf or .svg (default: %(default)s)",
+    )
     add_attack_command(kinds)
     add_both_command(kinds)
     return parser
@@ -83,6 +106,16 @@ def _plot_certificates(args: argparse.Namespace) -> None:
     for file, log in changed:
         print(f"plot: warning: {file}: older than {log}, which has changed since: certify again", file=sys.stderr)
     _print_table(certificates, labels, args.pixels)
+    print(f"Written: {args.output}")
+
+
+def _plot_frontier(args: argparse.Namespace) -> None:
+    file = args.path / "frontier.json" if args.path.is_dir() else args.path
+    frontier = read_frontier(file)
+    write_picture(frontier_figure(frontier), args.output)
+    for log in (log for one in frontier.certificates for log in changed_logs(one, file)):
+        print(f"plot: warning: {file}: older than {log}, which has changed since: certify again", file=sys.stderr)
+    print_frontier(frontier, every=max(1, len(frontier.radii) // _ROWS))
     print(f"Written: {args.output}")
 
 

@@ -13,7 +13,9 @@ from support.logs import write_evaluation, write_monitor
 from support.run_folders import noise
 
 from sb3_camp.certification import certified_frontier, certified_return, plan_episodes
-from sb3_camp.certification.frontier_files import frontier_figure
+from sb3_camp.certification.frontier_files import frontier_figure, read_frontier
+from sb3_camp.errors import InputError
+from sb3_camp.plot import main as plot
 
 SIGMAS = [0.4, 0.1, 0.2]
 RETURNS = [np.random.default_rng(i).binomial(200, p, 300).astype(float) for i, p in enumerate((0.5, 0.7, 0.64))]
@@ -48,6 +50,41 @@ def test_the_frontier_is_the_librarys(tmp_path, capsys, method):
     for row, index in zip(rows, range(0, 121, 10), strict=True):
         assert 0 <= frontier.certified_return[index] - float(row[1]) <= 1.001e-3
         assert int(row[2]) == content["best"][index] + 1
+
+
+def test_what_was_written_is_read_and_drawn_again(tmp_path, capsys):
+    paths = evaluations(tmp_path)
+    assert certify("--frontier", *paths, "-o", tmp_path / "out") == 0
+    certified = capsys.readouterr().out
+    file = tmp_path / "out" / "frontier.json"
+    frontier, content = read_frontier(file), json.loads(file.read_text())
+    assert frontier.as_json() == content and frontier.certificates[1].sigma == 0.1
+    for path in (file, file.parent):
+        assert plot(["frontier", str(path), "-o", str(tmp_path / "again.png")]) == 0
+        out = capsys.readouterr().out
+        assert out.splitlines()[:-1] == certified.splitlines()[:-1]
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "out" / "frontier.png").read_bytes()
+
+    def broken(**changes: Any) -> str:
+        other = tmp_path / "other.json"
+        other.write_text(json.dumps({**content, **changes}))
+        with pytest.raises(InputError) as error:
+            read_frontier(other)
+        assert str(error.value).startswith(str(other)) and "\n" not in str(error.value)
+        return str(error.value)
+
+    first, *others = content["certificates"]
+    assert "not a frontier of the format" in broken(format="sb3_camp-certificate-1")
+    assert "an alpha in (0, 1)" in broken(alpha=0)
+    assert "an alpha in (0, 1)" in broken(certificates=[])
+    assert "take more alpha than 0.04" in broken(alpha=0.04)
+    assert "certificate 2: " in broken(certificates=[first, {}])
+    assert "not at the same radii" in broken(certificates=[{**first, "radii": [2 * r for r in first["radii"]]}, *others])
+    assert "not comparable with" in broken(certificates=[{**first, "env_id": "Other-v0"}, *others])
+    assert "radii is not that of its certificates" in broken(radii=[])
+    higher = [value + 1 for value in content["certified_return"]]
+    assert "certified_return is not that of its certificates" in broken(certified_return=higher)
+    assert "best is not that of its certificates" in broken(best=[0] * len(content["best"]))
 
 
 def test_the_picture_has_all_curves_and_none_above_the_best(tmp_path):

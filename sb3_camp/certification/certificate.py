@@ -161,8 +161,16 @@ class Certificate:
         :param radius: l2 radius in the units of the observations
         :return: the certified return, None beyond the last radius of the certificate
         """
+        index = self.index_at(radius)
+        return None if index is None else self.certified_return[index]
+
+    def index_at(self, radius: float) -> int | None:
+        """
+        :param radius: l2 radius in the units of the observations
+        :return: where in ``radii`` that radius stands whose bounds hold at this one, None beyond the last
+        """
         index = int(np.searchsorted(self.radii, radius, side="left"))
-        return self.certified_return[index] if index < len(self.radii) else None
+        return index if index < len(self.radii) else None
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -186,7 +194,16 @@ def read_certificate(path: str | Path) -> Certificate:
     :raises InputError: if it cannot be read or is not a sound certificate
     """
     path = Path(path)
-    content = read_json(path)
+    return parse_certificate(read_json(path), str(path))
+
+
+def parse_certificate(content: Any, path: str) -> Certificate:
+    """
+    :param content: What a ``certificate.json`` holds
+    :param path: Where it stands, for messages
+    :return: the certificate
+    :raises InputError: if it is not a sound certificate
+    """
     if not isinstance(content, dict) or content.get("format") != CERTIFICATE_FORMAT:
         raise InputError(f"{path}: not a certificate of the format {CERTIFICATE_FORMAT}")
     values: dict[str, Any] = {}
@@ -202,7 +219,7 @@ def read_certificate(path: str | Path) -> Certificate:
         values[entry.name] = value
     _check_curve(path, values)
     if values.get("env_wrappers") is not None:
-        values["env_wrappers"] = with_public_names(values["env_wrappers"], str(path))
+        values["env_wrappers"] = with_public_names(values["env_wrappers"], path)
     if values.get("ceiling") is not None:
         values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
     if values.get("per_step") is not None:
@@ -214,7 +231,7 @@ def read_certificate(path: str | Path) -> Certificate:
     return Certificate(**values)
 
 
-def _check_curve(path: Path, values: dict[str, Any]) -> None:
+def _check_curve(path: str, values: dict[str, Any]) -> None:
     radii, curve = values["radii"], np.array(values["certified_return"])
     if not radii or len(radii) != len(curve) or any(np.diff(radii) <= 0):
         raise InputError(f"{path}: radii must ascend and have one certified_return each")

@@ -11,12 +11,12 @@ import numpy as np
 
 from sb3_camp.certification.assumptions import Evidence
 from sb3_camp.certification.build import certificate_of
-from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate import Certificate, is_number, parse_certificate
 from sb3_camp.certification.certificate_figure import certificate_figure, check_one_environment, default_labels, draw_curve
 from sb3_camp.certification.picture_file import save_figure
-from sb3_camp.certification.rounded_text import confidence
+from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.errors import InputError
-from sb3_camp.files import Write, json_writer, write_files
+from sb3_camp.files import Write, json_writer, read_json, write_files
 from sb3_camp.runs.layers import is_smoothing_noise
 from sb3_camp.runs.scenario import wrapper_entries
 
@@ -65,6 +65,34 @@ class CertifiedFrontier:
             "best": self.best,
             "certificates": [one.as_json() for one in self.certificates],
         }
+
+
+def read_frontier(path: str | Path) -> CertifiedFrontier:
+    """
+    :param path: A ``frontier.json``
+    :return: its content
+    :raises InputError: if it cannot be read or is not a sound frontier
+    """
+    path = Path(path)
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FRONTIER_FORMAT:
+        raise InputError(f"{path}: not a frontier of the format {FRONTIER_FORMAT}")
+    alpha, parts = content.get("alpha"), content.get("certificates")
+    if alpha is None or not is_number(alpha) or not 0 < alpha < 1 or not isinstance(parts, list) or not parts:
+        raise InputError(f"{path}: a frontier has an alpha in (0, 1) and one or more certificates")
+    certificates = [parse_certificate(part, f"{path}, certificate {number}") for number, part in enumerate(parts, start=1)]
+    frontier = CertifiedFrontier(alpha, certificates)
+    if any(one.radii != frontier.radii for one in certificates):
+        raise InputError(f"{path}: its certificates are not at the same radii")
+    if sum(one.alpha for one in certificates) > alpha * (1 + 1e-9):
+        raise InputError(f"{path}: its certificates take more alpha than {exact(alpha)}, which they share")
+    names = [f"{path}, certificate {number}" for number in range(1, len(certificates) + 1)]
+    check_one_environment([one.env_id for one in certificates], names)
+    _check_one_scale(names, certificates)
+    for name in ("radii", "certified_return", "best"):
+        if content.get(name) != getattr(frontier, name):
+            raise InputError(f"{path}: {name} is not that of its certificates")
+    return frontier
 
 
 def build_frontier(

@@ -24,6 +24,8 @@ from summaries import (
     attack_table,
     certified_table,
     cost_table,
+    envelope,
+    frontier_table,
     gap_table,
     over_seeds,
     read_costs,
@@ -65,6 +67,24 @@ def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference) -
     axes.set_xlabel("l2 norm of the attack on the observations of an episode")
     _with_origin(axes, rows)
     return _finished(figure, axes, f"{first.task}, sigma {exact(first.sigma)}, {first.checkpoint} checkpoint, {first.method}")
+
+
+def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
+    """
+    :param rows: Certified returns of one task, method and checkpoint
+    :param styles: Style of each label
+    :return: for each agent with several sigmas the best of them at each radius, by the median over the seeds
+    """
+    figure, axes = _picture("certified expected return, the best of the sigmas")
+    for label, own in _agents(rows):
+        if own.sigma.nunique() > 1:
+            best = _from_zero(envelope(own))
+            style: dict[str, Any] = {**styles[label], "marker": ""}
+            axes.plot(best.index, best["median"], drawstyle="steps-pre", label=shown_label(label), **style)
+    axes.set_xlabel("l2 norm of the attack on the observations of an episode")
+    _with_origin(axes, rows)
+    first, sigmas = rows.iloc[0], ", ".join(exact(sigma) for sigma in sorted(rows.sigma.unique()))
+    return _finished(figure, axes, f"{first.task}, sigma {sigmas}: medians, {first.checkpoint} checkpoint, {first.method}")
 
 
 def lambda_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
@@ -205,6 +225,10 @@ def all_figures(
         for label in (agent_label(agent), agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})))
     ]
     styles = curve_styles(list(dict.fromkeys(labels)))  # the same agent has the same colour on all figures
+    chosen = rows.query("quantity == 'certified_return' and method == @method and checkpoint == @checkpoint")
+    for task, own in chosen.groupby("task"):
+        if (own.groupby(AGENT).sigma.nunique() > 1).any():
+            yield f"frontier_{task.replace('/', '-')}", lambda own=own: frontier_figure(own, styles)  # type: ignore[misc]
     for (task, sigma), panel in rows.groupby(["task", "sigma"]):
         name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
         of = {quantity: part for quantity, part in panel.groupby("quantity")}
@@ -253,6 +277,7 @@ def _figures(args: argparse.Namespace) -> None:
                 print(args.output / f"{name}.{ending}")
     tables = {
         "certified": certified_table(rows, args.method),
+        "frontier": frontier_table(rows, args.method),
         "attacks": attack_table(rows),
         "q_gap": gap_table(rows),
         "costs": cost_table(costs),

@@ -163,6 +163,50 @@ def certified_table(rows: pd.DataFrame, method: str) -> pd.DataFrame:
     return _table(certified, by, line)
 
 
+def envelope(rows: pd.DataFrame) -> pd.DataFrame:
+    """
+    The best of several sigmas at each radius, by the median over the seeds.
+
+    It is a summary of what the noise of a deployment is worth, not a certificate: the one that is best was picked after the
+    fact, and each policy was certified at the alpha of its own (see :func:`sb3_camp.certification.certified_frontier`).
+
+    :param rows: Certified returns of one agent, checkpoint and method, with several sigmas
+    :return: columns ``median`` and ``sigma`` (that of the best) by x, of the x that all sigmas have
+    """
+    medians = pd.DataFrame({sigma: over_seeds(own)["median"] for sigma, own in rows.groupby("sigma")}).dropna()
+    return pd.DataFrame({"median": medians.max(axis=1), "sigma": medians.idxmax(axis=1)})
+
+
+def frontier_table(rows: pd.DataFrame, method: str) -> pd.DataFrame:
+    """
+    :param rows: All rows
+    :param method: Method of the certificates
+    :return: for each agent and checkpoint with several sigmas, the best median over the sigmas at each of some radii, rounded
+        down, with that sigma; and behind it what the agent has whose sigma is the radius
+    """
+    certified = rows[(rows.quantity == "certified_return") & (rows.method == method)]
+    several = certified.groupby(["task", *AGENT, "checkpoint"]).sigma.transform("nunique") > 1
+    shown = sorted(certified[several].sigma.unique())
+
+    def line(_: tuple, own: pd.DataFrame) -> dict[str, str]:
+        best = envelope(own)
+        at = {radius: best[best.index >= radius].iloc[:1] for radius in shown}
+        own_sigma = {radius: over_seeds(own[own.sigma == radius])["median"].get(radius) for radius in shown}
+        return {
+            "sigmas": ", ".join(exact(sigma) for sigma in sorted(own.sigma.unique())),
+            **{
+                f"at {exact(radius)}": ""
+                if found.empty
+                else f"{floor_decimals(found['median'].iloc[0], 1)} (sigma {exact(found.sigma.iloc[0])}"
+                + ("" if own_sigma[radius] is None else f"; at its own {floor_decimals(own_sigma[radius], 1)}")
+                + ")"
+                for radius, found in at.items()
+            },
+        }
+
+    return _table(certified[several], ["task", *AGENT, "checkpoint"], line)
+
+
 def attack_table(rows: pd.DataFrame) -> pd.DataFrame:
     """
     :param rows: All rows

@@ -1,0 +1,59 @@
+"""The main numbers of a certificate where a training is logged: TensorBoard, W&B, MLflow, by way of SB3's logger."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.rounded_text import exact
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.logger import Logger
+
+_SIGMAS = (0.0, 0.5, 1.0, 2.0)
+
+
+def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = None) -> dict[str, float]:
+    """
+    :param certificate: A certificate
+    :param radii: l2 radii in the units of the observations; default: 0, 1/2, 1 and 2 sigma
+    :return: what :func:`log_certificate` logs, by name: ``certificate/certified_return_R`` for each radius R, the same for
+        each of ``quantities`` and ``recorded``, ``certificate/certified_radius_T`` for each target T (nan: not certified),
+        and ``mean_return``, ``sigma``, ``alpha``, ``n_episodes`` and ``ceiling_radius``. Radii beyond the certificate are left
+        out
+    """
+    numbers = {
+        "mean_return": certificate.mean_return,
+        "sigma": certificate.sigma,
+        "alpha": certificate.alpha,
+        "n_episodes": certificate.n_episodes,
+    }
+    if certificate.ceiling is not None:
+        numbers["ceiling_radius"] = certificate.ceiling.radius
+    curves = {"certified_return": certificate.certified_return}
+    curves |= {f"certified_{one.name}": one.certified for one in certificate.quantities}
+    curves |= {f"certified_{one.name}": one.certified for one in certificate.recorded}
+    for radius in [factor * certificate.sigma for factor in _SIGMAS] if radii is None else radii:
+        index = certificate.index_at(radius)
+        if index is not None:
+            numbers |= {f"{name}_{exact(radius)}": values[index] for name, values in curves.items()}
+    for target, reached in certificate.targets.items():
+        numbers[f"certified_radius_{target}"] = math.nan if reached is None else reached
+    return {f"certificate/{name}": value for name, value in numbers.items()}
+
+
+def log_certificate(
+    certificate: Certificate, logger: "Logger", radii: Sequence[float] | None = None, step: int | None = None
+) -> None:
+    """
+    Log a certificate to wherever an SB3 logger writes: TensorBoard, CSV, and what watches TensorBoard (W&B) or is an output
+    format of its own (MLflow).
+
+    :param certificate: A certificate, see :func:`sb3_camp.certification.certificate.read_certificate`
+    :param logger: The logger of a model (``model.logger``), or one of ``stable_baselines3.common.logger.configure``
+    :param radii: l2 radii in the units of the observations; default: 0, 1/2, 1 and 2 sigma
+    :param step: Where it stands on the axis of steps; default: the steps that the policy had been trained for, 0 if unknown
+    """
+    for name, value in logged_numbers(certificate, radii).items():
+        logger.record(name, value)
+    logger.dump(step if step is not None else certificate.timesteps or 0)
