@@ -192,17 +192,17 @@ def frontier_table(rows: pd.DataFrame, method: str) -> pd.DataFrame:
         best = envelope(own)
         at = {radius: best[best.index >= radius].iloc[:1] for radius in shown}
         own_sigma = {radius: over_seeds(own[own.sigma == radius])["median"].get(radius) for radius in shown}
-        return {
-            "sigmas": ", ".join(exact(sigma) for sigma in sorted(own.sigma.unique())),
-            **{
-                f"at {exact(radius)}": ""
-                if found.empty
-                else f"{floor_decimals(found['median'].iloc[0], 1)} (sigma {exact(found.sigma.iloc[0])}"
-                + ("" if own_sigma[radius] is None else f"; at its own {floor_decimals(own_sigma[radius], 1)}")
-                + ")"
-                for radius, found in at.items()
-            },
-        }
+
+        def text(radius: float) -> str:
+            if at[radius].empty:
+                return ""
+            value, sigma = at[radius]["median"].iloc[0], at[radius].sigma.iloc[0]
+            has_own = own_sigma[radius] is not None and sigma != radius
+            beside = f"; {exact(radius)}: {floor_decimals(own_sigma[radius], 1)}" if has_own else ""
+            return f"{floor_decimals(value, 1)} (sigma {exact(sigma)}{beside})"
+
+        sigmas = ", ".join(exact(sigma) for sigma in sorted(own.sigma.unique()))
+        return {"sigmas": sigmas, **{f"at {exact(radius)}": text(radius) for radius in shown}}
 
     return _table(certified[several], ["task", *AGENT, "checkpoint"], line)
 
