@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
+from scipy import special, stats
 from support.certify_runs import certify, error_line
 from support.logs import write_evaluation, write_monitor
 
 from sb3_camp.certification import certified_cost, certified_return
+from sb3_camp.certification.bands import lower_band
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.quantities_figure import quantities_figure
 from sb3_camp.errors import InputError
@@ -218,25 +219,26 @@ def test_records_of_a_certificate_must_be_whole(tmp_path):
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
 def test_returns_and_records_are_wrong_together_for_at_most_a_share_alpha(alpha):
-    # An episode sees z ~ N(0, 1): it returns z above -3, crashes below -1.8, and costs exp(-z) up to 50. The worst attack of
-    # norm R takes R from z. What is shared is exact for the crash alone, so the whole is wrong less often.
+    # An episode sees z ~ N(0, 1): it returns Phi(z), crashes below -1.8, and costs 1 - Phi(z). The worst attack of norm R
+    # takes R from z.
     repetitions, m, share = 2000, 60, alpha / 3
     ratios = np.array([0.0, 0.5, 1.5])
-    rng, wrong = np.random.default_rng(11), np.zeros(3)
-    grid = np.linspace(-12, 12, 20_001)
-    density = stats.norm.pdf(grid) * (grid[1] - grid[0])
-    true_return = [np.maximum(0, grid - ratio + 3) @ density for ratio in ratios]
-    true_cost = [np.minimum(50, np.exp(ratio - grid)) @ density for ratio in ratios]
-    true_crash = stats.norm.cdf(-1.8 + ratios)
+    z = np.random.default_rng(11).normal(size=(repetitions, m))
+    kept = special.ndtr(special.ndtri(lower_band(np.arange(m, 0, -1), m, share, "berk-jones"))[:, np.newaxis] - ratios)
+    returns, costs = special.ndtr(z), special.ndtr(-z)
+    lower = np.diff(np.sort(returns, axis=1), axis=1, prepend=0) @ kept
+    upper = -(-1 + np.diff(np.sort(-costs, axis=1), axis=1, prepend=-1) @ kept)
     test = {"alpha": share, "method": "clopper-pearson", "support": [0]}
-    any_wrong = 0
-    for _ in range(repetitions):
-        z = rng.normal(size=m)
-        failed = [
-            np.any(certified_return(np.maximum(0, z + 3), 1.0, ratios, alpha=share) > true_return),
-            np.any(certified_cost(z < -1.8, 1.0, ratios, **test) < true_crash - 1e-12),
-            np.any(certified_cost(np.minimum(50, np.exp(-z)), 1.0, ratios, alpha=share, max_cost=50) < true_cost),
+    counts = (z < -1.8).sum(axis=1).tolist()
+    crash = {n: certified_cost(np.arange(m) < n, 1.0, ratios, **test) for n in set(counts)}
+    np.testing.assert_allclose(lower[0], certified_return(returns[0], 1.0, ratios, alpha=share), rtol=1e-10)
+    np.testing.assert_allclose(upper[0], certified_cost(costs[0], 1.0, ratios, alpha=share), rtol=1e-10)
+    expected = special.ndtr(-ratios / np.sqrt(2))
+    wrong = np.array(
+        [
+            np.any(lower > expected, axis=1),
+            np.any(upper < 1 - expected, axis=1),
+            np.any(np.array([crash[n] for n in counts]) < special.ndtr(-1.8 + ratios) - 1e-12, axis=1),
         ]
-        wrong += failed
-        any_wrong += any(failed)
-    assert any_wrong / repetitions <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / repetitions), wrong
+    )
+    assert 0 < wrong.any(axis=0).mean() <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / repetitions)
