@@ -221,7 +221,7 @@ def test_records_of_a_certificate_must_be_whole(tmp_path):
 def test_returns_and_records_are_wrong_together_for_at_most_a_share_alpha(alpha):
     # An episode sees z ~ N(0, 1): it returns Phi(z), crashes below -1.8, and costs 1 - Phi(z). The worst attack of norm R
     # takes R from z.
-    repetitions, m, share = 2000, 60, alpha / 3
+    repetitions, m, share = 2000, 300, alpha / 3
     ratios = np.array([0.0, 0.5, 1.5])
     z = np.random.default_rng(11).normal(size=(repetitions, m))
     kept = special.ndtr(special.ndtri(lower_band(np.arange(m, 0, -1), m, share, "berk-jones"))[:, np.newaxis] - ratios)
