@@ -2,12 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 from stable_baselines3 import DQN
 from stable_baselines3.common.logger import KVWriter, Logger, configure
-from support.report_pages import RECORDED, full_certificate, least_certificate, written
+from support.report_pages import RECORDED, full_certificate, least_certificate, recorded_bound, written
 
 from sb3_camp.certification import log_certificate, read_certificate
 from sb3_camp.certification.logged import logged_numbers
@@ -21,12 +22,12 @@ EXPECTED = {
     "certificate/certified_return_0.2": 8.25,
     "certificate/certified_return_0.4": 3.00199,
     "certificate/certified_return_0.8": -7.5,
-    "certificate/certified_probability_of_5_0.4": 0.6,
-    "certificate/certified_quantile_0.05_0.2": 4.0,
-    "certificate/certified_cvar_0.1_0.8": -20.0,
-    "certificate/certified_arrived_last_at_least_0": 0.98765432,
-    "certificate/certified_crashed_any_at_most_0.8": 0.8,
-    "certificate/certified_energy_sum_at_most_0.4": 50.0,
+    "certificate/probability_of_5_0.4": 0.6,
+    "certificate/quantile_0.05_0.2": 4.0,
+    "certificate/cvar_0.1_0.8": -20.0,
+    "certificate/arrived_last_at_least_0": 0.98765432,
+    "certificate/crashed_any_at_most_0.8": 0.8,
+    "certificate/energy_sum_at_most_0.4": 50.0,
     "certificate/certified_radius_10": 0.123456789,
 }
 
@@ -57,6 +58,17 @@ def test_all_main_numbers_are_logged_at_the_steps_of_the_training(tmp_path):
     assert step == 7 and numbers["certificate/certified_return_0.3"] == 3.00199
     assert not [name for name in numbers if name.endswith(("_5", "_0.4"))]
     assert "certificate/certified_return_0" in logged_numbers(least_certificate())
+
+
+def test_the_table_of_sb3_is_not_broken_by_long_names(tmp_path, capsys):
+    long = [recorded_bound("goal_reached_within_tolerance", [0.1, 0.2, 0.3, 0.4, 0.5])]
+    logger = configure(str(tmp_path), ["stdout", "log", "json"])
+    log_certificate(replace(full_certificate(), recorded=[*RECORDED, *long]), logger)
+    logger.close()
+    out = capsys.readouterr().out
+    assert "certified_return_0.4" in out and "arrived_last_at_least_0.8" in out and "tolerance" not in out
+    read = json.loads((tmp_path / "progress.json").read_text())
+    assert read["certificate/goal_reached_within_tolerance_last_at_most_0.4"] == 0.4
 
 
 def test_csv_and_json_of_sb3_have_them(tmp_path):

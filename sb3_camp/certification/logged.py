@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from stable_baselines3.common.logger import Logger
 
 _SIGMAS = (0.0, 0.5, 1.0, 2.0)
+_PREFIX = "certificate/"
+_LONGEST_NAME = len(_PREFIX) + 33
 
 
 def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = None) -> dict[str, float]:
@@ -18,9 +20,9 @@ def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = Non
     :param certificate: A certificate
     :param radii: l2 radii in the units of the observations; default: 0, 1/2, 1 and 2 sigma
     :return: what :func:`log_certificate` logs, by name: ``certificate/certified_return_R`` for each radius R, the same for
-        each of ``quantities`` and ``recorded``, ``certificate/certified_radius_T`` for each target T (nan: not certified),
-        and ``mean_return``, ``sigma``, ``alpha``, ``n_episodes`` and ``ceiling_radius``. Radii beyond the certificate are left
-        out
+        each of ``quantities`` (``certificate/probability_of_150_R``) and ``recorded`` (``certificate/crashed_any_at_most_R``),
+        ``certificate/certified_radius_T`` for each target T (nan: not certified), and ``mean_return``, ``sigma``, ``alpha``,
+        ``n_episodes`` and ``ceiling_radius``. Radii beyond the certificate are left out
     """
     numbers = {
         "mean_return": certificate.mean_return,
@@ -31,15 +33,15 @@ def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = Non
     if certificate.ceiling is not None:
         numbers["ceiling_radius"] = certificate.ceiling.radius
     curves = {"certified_return": certificate.certified_return}
-    curves |= {f"certified_{one.name}": one.certified for one in certificate.quantities}
-    curves |= {f"certified_{one.name}": one.certified for one in certificate.recorded}
+    curves |= {one.name: one.certified for one in certificate.quantities}
+    curves |= {one.name: one.certified for one in certificate.recorded}
     for radius in [factor * certificate.sigma for factor in _SIGMAS] if radii is None else radii:
         index = certificate.index_at(radius)
         if index is not None:
             numbers |= {f"{name}_{exact(radius)}": values[index] for name, values in curves.items()}
     for target, reached in certificate.targets.items():
         numbers[f"certified_radius_{target}"] = math.nan if reached is None else reached
-    return {f"certificate/{name}": value for name, value in numbers.items()}
+    return {f"{_PREFIX}{name}": value for name, value in numbers.items()}
 
 
 def log_certificate(
@@ -55,5 +57,6 @@ def log_certificate(
     :param step: Where it stands on the axis of steps; default: the steps that the policy had been trained for, 0 if unknown
     """
     for name, value in logged_numbers(certificate, radii).items():
-        logger.record(name, value)
+        # SB3's table cuts longer names, and fails where two become alike
+        logger.record(name, value, exclude=("stdout", "log") if len(name) > _LONGEST_NAME else None)
     logger.dump(step if step is not None else certificate.timesteps or 0)
