@@ -17,7 +17,13 @@ from support.small_camp import same, small_model, weights
 
 import sb3_camp
 from sb3_camp import CAMPDQN, CertifiedReturnCallback
-from sb3_camp.certification import certified_radius, certified_return
+from sb3_camp.certification import (
+    certified_cvar,
+    certified_probability,
+    certified_quantile,
+    certified_radius,
+    certified_return,
+)
 from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
@@ -144,13 +150,22 @@ def test_no_selection_shares_a_seed_with_an_evaluation_or_an_everyday_training()
 def test_the_logger_gets_the_curve_and_the_radii(tmp_path):
     model = small_model(make_vec_env(TASK, 1, seed=0))
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    callback = certified(targets=[2.0], log_path=tmp_path)
+    asked = {"probability_of": [9.0], "quantiles": [0.25], "cvars": [0.5]}
+    callback = certified(targets=[2.0], log_path=tmp_path, **asked)
     model.learn(120, callback=callback, log_interval=None)
     names, values = (line.split(",") for line in (tmp_path / "progress.csv").read_text().splitlines())
     logged = dict(zip(names, values, strict=True))
     with np.load(tmp_path / "certified_evaluations.npz") as data:
         for i, radius in enumerate(("0", "0.1", "0.3")):
             assert float(logged[f"eval/certified_return_{radius}"]) == data["certified_returns"][0, i]
+            for name, at, function in (
+                ("probability_of_9", 9.0, certified_probability),
+                ("quantile_0.25", 0.25, certified_quantile),
+                ("cvar_0.5", 0.5, certified_cvar),
+            ):
+                assert float(logged[f"eval/{name}_{radius}"]) == function(
+                    data["results"][0], callback.sigma, at, float(radius)
+                )
         assert float(logged["eval/certified_radius_2"]) == data["certified_radii"][0, 0]
         assert float(logged["eval/smoothed_mean_reward"]) == data["results"].mean()
 
@@ -225,6 +240,8 @@ def test_an_environment_that_cannot_be_certified_is_refused_at_the_start():
         {"radii": [0.2, 0.1, 0.2]},
         {"radii": [0.2, 0.200000000001]},
         {"targets": [5, 5.0]},
+        {"quantiles": [1.0]},
+        {"cvars": [0.0]},
         {"n_eval_episodes": 0},
         {"eval_freq": 0},
         {"n_eval_envs": 0},

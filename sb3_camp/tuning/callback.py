@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
 
+from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.episode_plan import n_seeds
@@ -44,6 +45,8 @@ class CertifiedReturnCallback(EventCallback):
     - ``eval/certified_return_R`` for each radius R, ``eval/certified_radius_T`` for each target T (nan: nothing is certified),
       ``eval/certified_objective`` (the number that counts, see ``objective``), ``eval/smoothed_mean_reward`` and
       ``eval/smoothed_mean_ep_length`` (plain means over the episodes);
+    - with ``probability_of``, ``quantiles`` and ``cvars``, from the same band: ``eval/probability_of_C_R``,
+      ``eval/quantile_Q_R`` and ``eval/cvar_Q_R`` at each radius R;
     - ``certified_evaluations.npz`` in ``log_path``, for k evaluations: ``timesteps`` (k,), ``results`` and ``ep_lengths``
       (k, m), ``certified_returns`` (k, r) with ``radii`` (r,), ``certified_radii`` (k, t) with ``targets`` (t,), ``values``
       (k,), and the settings;
@@ -69,6 +72,9 @@ class CertifiedReturnCallback(EventCallback):
         step as one array (CartPole and its tasks)
     :param radii: l2 radii, in the units of the observation, that are logged
     :param targets: Returns whose certified radius is logged
+    :param probability_of: Returns; the certified probability to reach each is logged
+    :param quantiles: Shares in (0, 1); the certified return that is reached except with each of these probabilities is logged
+    :param cvars: Shares in (0, 1); the certified mean return of each of these shares of the worst episodes is logged
     :param objective: What counts: ``"value"``, the certified return at ``objective_radius``, or ``"area"``, its mean over all
         radii up to there (the area under the certified curve, divided by the radius)
     :param objective_radius: See ``objective``; by default the largest of ``radii``
@@ -99,6 +105,9 @@ class CertifiedReturnCallback(EventCallback):
         n_eval_envs: int | None = None,
         radii: Sequence[float],
         targets: Sequence[float] = (),
+        probability_of: Sequence[float] = (),
+        quantiles: Sequence[float] = (),
+        cvars: Sequence[float] = (),
         objective: str = "value",
         objective_radius: float | None = None,
         stop_at: float | None = None,
@@ -127,7 +136,10 @@ class CertifiedReturnCallback(EventCallback):
             raise InputError(f"targets must be finite numbers, not {targets}")
         objective_radius = float(self.radii.max()) if objective_radius is None else float(objective_radius)
         self.criterion = CertifiedCriterion(objective, objective_radius, alpha, method, min_return, support)
-        self.criterion.curve([max(support) if support else min_return], 1.0, self.radii)  # refuses what cannot be used
+        asked = zip(("probability", "quantile", "cvar"), (probability_of, quantiles, cvars), strict=True)
+        self._asked = [(kind, float(at)) for kind, ats in asked for at in ats]
+        lowest = [max(support) if support else min_return]
+        self.criterion.quantities(lowest, 1.0, self.radii, self._asked)  # refuses what cannot be used
         self.radius_names = distinct_names("radii", self.radii)
         self.target_names = distinct_names("targets", self.targets)
         if sigma_range is not None and not (len(sigma_range) == 2 and 0 < sigma_range[0] <= sigma_range[1] < np.inf):
@@ -252,6 +264,10 @@ class CertifiedReturnCallback(EventCallback):
             self.logger.record(f"eval/certified_return_{name}", float(value))
         for name, radius in zip(self.target_names, latest["certified_radii"], strict=True):
             self.logger.record(f"eval/certified_radius_{name}", float(radius))
+        quantities = self.criterion.quantities(episodes.returns, self.sigma, self.radii, self._asked)
+        for (kind, at), bounds in zip(self._asked, quantities, strict=True):
+            for name, bound in zip(self.radius_names, bounds, strict=True):
+                self.logger.record(f"eval/{kind}{'_of' if kind == 'probability' else ''}_{exact(at)}_{name}", float(bound))
         self.logger.record("eval/certified_objective", self.last_mean_reward)
         self.logger.record("eval/smoothed_mean_reward", float(episodes.returns.mean()))
         self.logger.record("eval/smoothed_mean_ep_length", float(episodes.lengths.mean()))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from sb3_camp.certification import certified_radius, certified_return
+from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.errors import InputError
 
 OBJECTIVES = ("value", "area")
@@ -63,6 +64,23 @@ class CertifiedCriterion:
         :return: certified return at each, float64, shape (r,)
         """
         return certified_return(returns, sigma, radii, **self._bound())
+
+    def quantities(self, returns: ArrayLike, sigma: float, radii: ArrayLike, asked: Sequence[tuple[str, float]]) -> np.ndarray:
+        """
+        :param returns: As above
+        :param sigma: As above
+        :param radii: l2 radii, shape (r,)
+        :param asked: q pairs of ``"probability"`` and a return, or of ``"quantile"`` or ``"cvar"`` and a share in (0, 1)
+        :return: what is certified of each at each radius, from the band of the curve, float64, shape (q, r)
+        :raises InputError: for a share outside (0, 1)
+        """
+        for kind, at in asked:
+            if kind != "probability" and not 0 < at < 1:
+                raise InputError(f"{kind}: a share of the episodes must lie strictly between 0 and 1, got {at:g}")
+        band, ratios = return_band(returns, **self._bound()), ratios_of(radii, sigma).tolist()
+        bounds = {"probability": band.reach_probability, "quantile": band.quantile, "cvar": band.cvar}
+        values = [[bounds[kind](at, ratio) for ratio in ratios] for kind, at in asked]
+        return np.array(values, dtype=np.float64).reshape(len(asked), len(ratios))
 
     def radii(self, returns: ArrayLike, sigma: float, targets: Sequence[float]) -> np.ndarray:
         """
