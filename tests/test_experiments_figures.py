@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import os
+import re
 import subprocess
 import sys
 
@@ -317,6 +318,40 @@ def test_the_committed_tables_give_the_rows_that_docs_results_shows():
         start = f"| {task[5:-3]} | {sigma} | {name} | {checkpoint} | "
         (line,) = (line for line in shown.splitlines() if line.startswith(start))
         assert line.split(" | ")[6].startswith(median) and (lowest == median or f"({lowest} to " in line), line
+
+
+def test_the_frontier_is_the_best_median_of_the_sigmas_at_the_radii_that_all_have(tmp_path):
+    curves = {"0.2": {0: 190, 0.2: 150, 0.4: 60, 0.8: 5}, "0.4": {0: 160, 0.2: 130, 0.4: 90}}
+    wide = [
+        line
+        for seed, shift in ((0, 0), (1, 4), (2, 1))
+        for sigma, values in curves.items()
+        for line in certified(("a2c", ""), seed, {x: value + shift for x, value in values.items()}, sigma=sigma)
+    ]
+    rows = summaries.read_results([write(tmp_path / "results.csv", results.RESULT_COLUMNS, [*LINES, *wide])])
+    best = summaries.envelope(rows[rows.algo == "a2c"])
+    assert best["median"].to_dict() == {0.0: 191, 0.2: 151, 0.4: 91} and best.sigma.tolist() == [0.2, 0.2, 0.4]
+    names = [name for name, _ in figures.all_figures(rows, {}, "berk-jones", "best")]
+    assert [name for name in names if name.startswith("frontier")] == ["frontier_camp-CartPole1-v0"]
+    (table,) = records(summaries.frontier_table(rows, "berk-jones"))  # the others have one sigma each
+    assert (table["algorithm"], table["checkpoint"], table["sigmas"]) == ("a2c", "best", "0.2, 0.4")
+    assert (table["at 0.2"], table["at 0.4"]) == ("151.0 (sigma 0.2)", "91.0 (sigma 0.4)")
+    staircase = drawn(rows, "frontier_camp-CartPole1-v0").get_lines()
+    assert [line.get_drawstyle() for line in staircase] == ["steps-pre"] and staircase[0].get_label() == "a2c"
+
+
+def test_the_committed_tables_give_the_frontiers_that_docs_results_shows():
+    rows = summaries.read_results([ROOT / "docs/results/cartpole_50k.csv"])
+    rows = rows[(rows.variant == "default") & (rows.camp_lambda == summaries.NO_LAMBDA)]
+    names = {"camp_dqn": "CAMP", "gaussian_dqn": "DQN", "noisynet_dqn": "NoisyNet", "ppo": "PPO", "ars": "ARS"}
+    shown = (ROOT / "docs/results/README.md").read_text().splitlines()
+    found = [line for line in records(summaries.frontier_table(rows, "berk-jones")) if line["checkpoint"] == "best"]
+    assert len(found) == 10
+    for line in found:
+        cells = [line[f"at {radius}"] for radius in ("0.2", "0.4", "0.6", "0.8", "1")]
+        # "144.1 (sigma 0.2; 0.4: 110.0)" is "144.1 (0.2; 110.0)" there
+        texts = [re.sub(r"; [\d.]+:", ";", cell.replace("sigma ", "") if i else cell) for i, cell in enumerate(cells)]
+        assert f"| {line['task'][5:-3]} | {names[line['algorithm']]} | {' | '.join(texts)} |" in shown
 
 
 def test_more_agents_than_colours_is_an_error_and_no_crash(tmp_path, capsys):
