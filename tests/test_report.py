@@ -132,7 +132,7 @@ def test_what_was_recorded_stands_in_table_picture_and_assumptions(tmp_path):
     assert any("energy, summed over an episode, at most 30.000" in tip for tip in told)
     assert "energy" in [text_of(label) for label in root.find(".//svg").iter("text")]
     plain = text_of(parsed(page(full_certificate(), tmp_path)))
-    assert "All are rounded down." in plain and "an upper one" not in plain and "looks" not in plain
+    assert "All are rounded down." in plain and "an upper one" not in plain and "looks at which" not in plain
 
 
 def test_the_first_box_quotes_the_bound_at_sigma_and_the_confidence(tmp_path):
