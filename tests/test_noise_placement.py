@@ -13,7 +13,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.runs.layers import Layer, Shows, layer_of, layer_of_entry
 from sb3_camp.runs.noise_placement import smoothing_noise
-from sb3_camp.runs.scenario import Scenario
+from sb3_camp.runs.scenario import Scenario, without_sigma
 from sb3_camp.wrappers import NoisyObservationWrapper
 
 NOISE = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.2}}
@@ -186,7 +186,9 @@ def test_added_noise_takes_the_place_that_the_scenario_has_for_it():
         {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.3}},
     ]
     for scenario in (task, plain):
-        assert scenario.without_sigma() == scenario.with_noise(0.1).without_sigma() != scenario
+        entries, others = ((one.env_kwargs, one.wrappers) for one in (scenario, scenario.with_noise(0.1)))
+        assert [without_sigma(one, 0.7) for one in entries] == [without_sigma(one, 0.1) for one in others]
+        assert [without_sigma(one, 0.7) for one in others] == list(others) != list(entries)
 
 
 def test_a_keyword_sigma_of_another_environment_is_left_alone():
@@ -194,7 +196,7 @@ def test_a_keyword_sigma_of_another_environment_is_left_alone():
     try:
         scenario = Scenario("Sigma-v0", {"sigma": 3.0})
         assert scenario.configured_noise() is None
-        assert scenario.with_noise(0.1).env_kwargs == scenario.without_sigma().env_kwargs == {"sigma": 3.0}
+        assert scenario.with_noise(0.1).env_kwargs == without_sigma(scenario.env_kwargs, 0.1) == {"sigma": 3.0}
         assert scenario.with_noise(0.1).configured_noise() == (0.1, (), None)
     finally:
         del gym.registry["Sigma-v0"]

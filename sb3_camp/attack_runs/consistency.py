@@ -20,13 +20,12 @@ from scipy.special import ndtr, ndtri
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.certification.bands import lower_band
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.certificate_figure import without_sigma
 from sb3_camp.certification.episode_logs import read_log
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.certification.source_files import unchanged_log
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
-from sb3_camp.runs.scenario import SCENARIO_KEYS
+from sb3_camp.runs.scenario import SCENARIO_KEYS, without_sigma
 
 # Rounding of a return in the last digits is no lower return
 _ROUNDING = 1e-9

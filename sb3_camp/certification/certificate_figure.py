@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.runs.scenario import without_sigma
 from sb3_camp.text import printable
 
 if TYPE_CHECKING:
@@ -197,18 +198,6 @@ def variants(key: str, entries: Sequence[dict[str, Any] | None], sigmas: Sequenc
         else:
             texts.append(f"{key} no. {distinct.index(variant) + 1}")
     return texts
-
-
-def without_sigma(entry: Any, sigma: float) -> Any:
-    """
-    :param entry: ``env_kwargs`` or ``env_wrappers`` of a certificate, or of an attack
-    :param sigma: its sigma
-    :return: the same without the noise, which has an entry of its own
-    """
-    if isinstance(entry, Mapping):
-        items = entry.items()
-        return {name: without_sigma(value, sigma) for name, value in items if name != "sigma" or value != sigma}
-    return [without_sigma(value, sigma) for value in entry] if isinstance(entry, list) else entry
 
 
 def draw_certificate(axes: "Axes", certificate: Certificate, label: str, style: dict[str, str], unit: int) -> None:

@@ -220,17 +220,17 @@ class Scenario:
         normalized = next((i for i, name in enumerate(names) if is_frozen_normalization(name)), len(names))
         return any(is_smoothing_noise(name) for name in names[normalized:])
 
-    def without_sigma(self: _ScenarioT) -> _ScenarioT:
-        """
-        :return: The same without any sigma, to compare scenarios that differ in it
-        """
-        env_kwargs, wrappers = dict(self.env_kwargs), dict(self.wrappers)
-        if takes_sigma(self.env_id):
-            env_kwargs.pop("sigma", None)
-        entries = wrapper_entries({"env_wrapper": wrappers.get("env_wrapper")})
-        if any(is_smoothing_noise(name) for name, _ in entries):
-            wrappers["env_wrapper"] = [_without_sigma(name, kwargs) for name, kwargs in entries]
-        return replace(self, env_kwargs=env_kwargs, wrappers=wrappers)
+
+def without_sigma(entry: Any, sigma: float) -> Any:
+    """
+    :param entry: ``env_kwargs`` or ``env_wrappers`` of a scenario, a certificate or an attack
+    :param sigma: its sigma
+    :return: the same without this sigma, to compare what differs in it; another ``sigma`` in it stays
+    """
+    if isinstance(entry, Mapping):
+        items = entry.items()
+        return {name: without_sigma(value, sigma) for name, value in items if name != "sigma" or value != sigma}
+    return [without_sigma(value, sigma) for value in entry] if isinstance(entry, list) else entry
 
 
 def noisy_wrappers(env_wrapper: Any, sigma: Sigma) -> list[Any]:
@@ -250,12 +250,6 @@ def noisy_wrappers(env_wrapper: Any, sigma: Sigma) -> list[Any]:
 
 def _as_list(entries: Any) -> list[Any]:
     return entries if isinstance(entries, list) else [] if entries is None else [entries]
-
-
-def _without_sigma(name: str, kwargs: Any) -> dict[str, Any]:
-    if not is_smoothing_noise(name) or not isinstance(kwargs, Mapping):
-        return {name: kwargs}
-    return {name: {key: value for key, value in kwargs.items() if key != "sigma"}}
 
 
 def _prefix(where: str) -> str:
