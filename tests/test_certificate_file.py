@@ -17,6 +17,7 @@ from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
 from sb3_camp.certification.per_step import per_step_bound
 from sb3_camp.certification.pooling import read_logs
+from sb3_camp.certification.recorded_bounds import Wanted
 from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.plot import main
@@ -36,13 +37,25 @@ RADII = [0.0, 0.1, 1 / 3, np.pi]
 
 def full_certificate(folder: Path) -> Certificate:
     """A certificate with every key that there is, from two sources."""
-    first = write_evaluation(folder / "logs" / "a.npz", [1.0, 2.0, 2.0], **Q_GAP, noisy_numbers=4)
-    second = write_evaluation(folder / "logs" / "b.npz", [3.0] * 40, seed=1)
+    first, second = (
+        write_evaluation(
+            folder / "logs" / name,
+            returns,
+            **changes,
+            record='["crashed:last"]',
+            recorded=np.eye(1, len(returns)),
+            recorded_boolean=np.array([True]),
+        )
+        for name, returns, changes in (
+            ("a.npz", [1.0, 2.0, 2.0], {**Q_GAP, "noisy_numbers": 4}),
+            ("b.npz", [3.0] * 40, {"seed": 1}),
+        )
+    )
     options: dict[str, Any] = {"alpha": 0.01, "method": "clopper-pearson", "support": [1, 2, 3], "targets": [1, 2.5, 3]}
     options |= {"probability_of": [2.0, -0.5], "quantiles": [0.05, 0.1], "cvars": [0.05]}
     logs = read_logs([first, second])
     options["per_step"] = per_step_bound(logs, [0.01], "linf", steps=9)
-    return build_certificate(logs, 0.4, RADII, **options)
+    return build_certificate(logs, 0.4, RADII, **options, wanted=Wanted(at_most=["crashed"]))
 
 
 def certificate_of_a_monitor_log(folder: Path) -> Certificate:
@@ -68,11 +81,12 @@ def test_every_key_is_documented_and_every_documented_key_is_there(tmp_path):
     documented = {}
     for heading, table in re.findall(r"^(.*)\n\n\| Key [^\n]*\n\|[-|]+\n((?:\|.*\n)+)", DOCUMENTATION.read_text(), re.M):
         documented[heading.split(",")[0].rstrip(":")] = re.findall(r"^\| `(\w+)` \|", table, re.M)
-    everything, ceiling, quantity, per_step, source, q_gap = documented.values()
+    everything, ceiling, quantity, per_step, recorded, source, q_gap = documented.values()
     assert everything == list(certificate)
     assert ceiling == list(certificate["ceiling"])
     assert quantity == list(certificate["quantities"][0])
     assert per_step == list(certificate["per_step"])
+    assert recorded == list(certificate["recorded"][0])
     assert source == list(certificate["sources"][0])
     assert q_gap == list(certificate["sources"][0]["q_gap"])
     assert source[:-1] == list(certificate["sources"][1])
