@@ -108,9 +108,10 @@ def test_pandas_reads_the_curve_to_the_last_digit_and_what_it_is_of(tmp_path, ma
     assert list(table.columns)[:2] == ["radius", "certified_return"]
     assert table["radius"].tolist() == certificate.radii
     assert table["certified_return"].tolist() == certificate.certified_return
-    for one in certificate.quantities:
+    bounds = [*certificate.quantities, *certificate.recorded]
+    for one in bounds:
         assert table[one.name].tolist() == one.certified
-    for name in table.columns[2 + len(certificate.quantities) :]:
+    for name in table.columns[2 + len(bounds) :]:
         assert set(table[name]) == {"" if getattr(certificate, name) is None else getattr(certificate, name)}
     assert {"sigma", "alpha", "method", "n_episodes", "min_return"} < set(table.columns)
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from sb3_camp.command_line import spelled
 from sb3_camp.certification.planned_stop import ENTRIES as LOOK_ENTRIES
 from sb3_camp.certification.planned_stop import PlannedStop, read_planned_stop
 from sb3_camp.certification.recorded_values import ENTRIES as RECORD_ENTRIES
 from sb3_camp.certification.recorded_values import RecordedValues, read_recorded
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes, read_npz, sha256
 from sb3_camp.runs.layers import Shows

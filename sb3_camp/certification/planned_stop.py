@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 
 ENTRIES = ("looks", "looks_alpha", "until")
@@ -51,6 +52,6 @@ def read_planned_stop(path: Path, data: Mapping[str, np.ndarray], n_episodes: in
     if n_episodes not in looks:
         raise InputError(
             f"{path}: {n_episodes} episodes are none of the looks that were planned ({', '.join(map(str, looks))}): finish it "
-            "with python -m sb3_camp.evaluate --resume"
+            f"with {spelled('evaluate')} --resume"
         )
     return PlannedStop(looks, float(alpha), str(until))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_camp.certification.band_registry import band_of
 from sb3_camp.certification.bounds import certified_return
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.quantities import certified_cost
@@ -63,7 +64,7 @@ def recorded_bounds(
     :param sigma: standard deviation of the noise on the observations
     :param radii: l2 radii in the units of the observations, ascending
     :param alpha: the share of alpha of each
-    :param method: for numbers; for ``"clopper-pearson"``, whose thresholds are returns, ``"berk-jones"``
+    :param method: for numbers; where its thresholds must be declared, which are returns, ``"berk-jones"``
     :return: the bounds, those of ``at_least`` first
     :raises InputError: if something was not recorded in all logs, is named twice, is a number whose worst value is not given,
         or has a worse value
@@ -112,7 +113,7 @@ def _bound(
         raise InputError(
             f"--worst {printable(name)}:{exact(worst)}: an episode has {exact(beyond)}: pass the worst that any can have"
         )
-    used = "clopper-pearson" if is_event else "berk-jones" if method == "clopper-pearson" else method
+    used = "clopper-pearson" if is_event else "berk-jones" if band_of(method).pointwise else method
     options: dict[str, Any] = {"alpha": alpha, "method": used}
     if side == AT_LEAST:
         support = [1.0] if is_event else None
