@@ -1,5 +1,6 @@
 """
-Attacks on the observations of discrete policies under an l2 budget (paper, Algorithm 2), for a batch of rows at once.
+Attacks on the observations of policies, for a batch of rows at once: those of the paper (Algorithm 2) on discrete actions, and
+others on all actions.
 
 They are pure functions of tensors: what an adversary does over an episode is
 :class:`sb3_camp.wrappers.AdversarialObservationWrapper`'s matter.
@@ -7,7 +8,23 @@ They are pure functions of tensors: what an adversary does over an episode is
 
 from sb3_camp.attacks.batch import Assemble, Perturbation, Scores
 from sb3_camp.attacks.gradient_attacks import apgd, fgsm, pgd
+from sb3_camp.attacks.maximize import critic, mad
 from sb3_camp.attacks.random_direction import random
 from sb3_camp.attacks.registry import ATTACKS, Attack, register_attack
+from sb3_camp.attacks.robust_sarsa import robust_sarsa
 
-__all__ = ["ATTACKS", "Assemble", "Attack", "Perturbation", "Scores", "apgd", "fgsm", "pgd", "random", "register_attack"]
+__all__ = [
+    "ATTACKS",
+    "Assemble",
+    "Attack",
+    "Perturbation",
+    "Scores",
+    "apgd",
+    "critic",
+    "fgsm",
+    "mad",
+    "pgd",
+    "random",
+    "register_attack",
+    "robust_sarsa",
+]

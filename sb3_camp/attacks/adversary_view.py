@@ -7,7 +7,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 
-from sb3_camp.attacks.ball import Ball
+from sb3_camp.attacks.norm import L2, Norm
 
 _LARGEST = 10.0
 
@@ -26,12 +26,14 @@ class AdversaryView:
     :param is_image: Whether they are uint8 images, which are shown divided by 255
     :param unit: What budgets are divided by: the sigma of the noise, 1 without noise
     :param step_limit: What numbers of steps are divided by
+    :param norm: The norm of the budget
     """
 
     frame_shape: tuple[int, ...]
     is_image: bool
     unit: float
     step_limit: int
+    norm: Norm = L2
 
     @property
     def frame_size(self) -> int:
@@ -81,7 +83,7 @@ class AdversaryView:
         direction = th.from_numpy(actions[rows, :-1].astype(np.float64))
         share = th.sigmoid(2 * th.from_numpy(actions[rows, -1].astype(np.float64)) + self.usual_share)
         radius = share * th.from_numpy(left[rows])
-        ball = Ball(clean, radius)
+        ball = self.norm.ball(clean, radius)
         norm = th.linalg.vector_norm(direction, dim=1).clamp(min=1e-12)
         attacked = ball.received(ball.project(direction * (radius / norm)[:, None]))
         received[rows] = attacked.numpy().reshape(-1, *self.frame_shape).astype(frames.dtype)

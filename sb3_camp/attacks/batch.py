@@ -24,11 +24,14 @@ class Perturbation(NamedTuple):
     received: th.Tensor
     """What the policy's side receives, (B, *frame), of the dtype of the observations: clipped and rounded."""
     spent: th.Tensor
-    """l2 norm of ``received - observations``, computed in float64, (B,) float64; never more than the row's budget."""
+    """Norm of ``received - observations``, computed in float64, (B,) float64; never more than the row's budget."""
     target: th.Tensor
     """The action that the policy takes now, (B,) int64; -1 where the attack did not reach any."""
     flipped: th.Tensor
     """Whether the greedy action on ``received`` is another than on the clean observation, (B,) bool."""
+    gain: th.Tensor
+    """What is gained in the eyes of the attack: of scores, how much lower that of the action is on the clean observation; of a
+    distance or a critic its change. (B,) float64, 0 where nothing was done"""
 
 
 MAX_STEPS = 1_000_000
@@ -91,6 +94,34 @@ def whole_steps(budget: th.Tensor, step_size: float, multiplier: float) -> th.Te
             "steps for one observation: use a larger step_size, or a smaller budget or multiplier"
         )
     return n_steps.long()
+
+
+def per_row(values: th.Tensor, n_rows: int) -> th.Tensor:
+    """
+    :param values: Several for each row, one after the other, (N * K, ...)
+    :param n_rows: N
+    :return: their means, (N, ...)
+    """
+    return values if len(values) == n_rows else values.unflatten(0, (n_rows, -1)).mean(dim=1)
+
+
+def gradient_of(outputs: th.Tensor, frames: th.Tensor, weights: th.Tensor | None = None) -> th.Tensor:
+    """
+    :param outputs: What was computed from the frames, (N, ...)
+    :param frames: (N, ...)
+    :param weights: Of the outputs in the sum that is differentiated, of their shape (default: 1)
+    :return: gradient with respect to the frames, (N, D) float64; the gradients of parameters stay as they are
+    :raises InputError: if there is none
+    """
+    if not outputs.requires_grad:
+        raise InputError(
+            "the action scores cannot be differentiated by the observations: is the policy called without gradients?"
+        )
+    weights = th.ones_like(outputs) if weights is None else weights
+    (gradient,) = th.autograd.grad(outputs, frames, weights, allow_unused=True)
+    if gradient is None:
+        gradient = th.zeros_like(frames)
+    return gradient.flatten(1).double()
 
 
 def checked_scores(scores: th.Tensor, n_rows: int) -> th.Tensor:

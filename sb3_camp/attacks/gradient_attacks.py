@@ -3,6 +3,7 @@
 import torch as th
 
 from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, check_rows, check_settings, whole_steps
+from sb3_camp.attacks.norm import L2, Norm
 from sb3_camp.attacks.search import ObjectiveName, search
 from sb3_camp.attacks.steps import AutoSteps, NormalizedSteps
 
@@ -17,6 +18,7 @@ def pgd(
     q_threshold: float = 0.0,
     objective: ObjectiveName = "targeted",
     assemble: Assemble | None = None,
+    norm: Norm = L2,
 ) -> Perturbation:
     """
     Projected gradient descent with l2-normalised steps (Madry et al. 2018), as Algorithm 2 of the CAMP paper uses it at one
@@ -45,6 +47,7 @@ def pgd(
         At the clean observation, where the divergence is flat, it goes down the log-probability of the greedy action
     :param assemble: From frames, float32 (N, *frame), and the rows of the batch that they are for, int64 (N,), to what the
         policy observes: stacked with older frames, transposed, in a dict (default: the frames)
+    :param norm: The norm of budget and steps (default: l2)
     :return: what is received, what is spent, and which action is reached, for each row
     :raises InputError: if an argument is out of its range, if a row may take more than a million steps, if observations,
         scores or their gradients are not finite, or if scores cannot be differentiated
@@ -53,7 +56,7 @@ def pgd(
     budget = check_rows(observations, budget)
     n_steps = whole_steps(budget, step_size, multiplier)
     steps = NormalizedSteps(step_size)
-    return search(scores, observations, budget, n_steps, lambda delta, n_steps: steps, q_threshold, objective, assemble)
+    return search(scores, observations, budget, n_steps, lambda delta, n_steps: steps, q_threshold, objective, assemble, norm)
 
 
 def apgd(
@@ -66,6 +69,7 @@ def apgd(
     q_threshold: float = 0.0,
     objective: ObjectiveName = "targeted",
     assemble: Assemble | None = None,
+    norm: Norm = L2,
 ) -> Perturbation:
     """
     Auto-PGD (Croce and Hein 2020, Algorithm 1) in the place of PGD: momentum, and a step size that is halved where progress
@@ -85,7 +89,7 @@ def apgd(
     def new_steps(delta: th.Tensor, n_steps: th.Tensor) -> AutoSteps:
         return AutoSteps(step_size, delta, n_steps)
 
-    return search(scores, observations, budget, n_steps, new_steps, q_threshold, objective, assemble)
+    return search(scores, observations, budget, n_steps, new_steps, q_threshold, objective, assemble, norm)
 
 
 def fgsm(
@@ -97,6 +101,7 @@ def fgsm(
     q_threshold: float = 0.0,
     objective: ObjectiveName = "targeted",
     assemble: Assemble | None = None,
+    norm: Norm = L2,
 ) -> Perturbation:
     """
     The fast gradient method (Goodfellow et al. 2015) in l2: one step along the normalised gradient, not its sign.
@@ -110,4 +115,4 @@ def fgsm(
     budget = check_rows(observations, budget)
     steps = NormalizedSteps(step_size)
     n_steps = (budget > 0).long()
-    return search(scores, observations, budget, n_steps, lambda delta, n_steps: steps, q_threshold, objective, assemble)
+    return search(scores, observations, budget, n_steps, lambda delta, n_steps: steps, q_threshold, objective, assemble, norm)

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import torch as th
 
-from sb3_camp.attacks.ball import Ball
-from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, checked_scores, frames_alone
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, check_rows, frames_alone
 from sb3_camp.attacks.gradient_attacks import pgd
+from sb3_camp.attacks.maximize import check_generators, normals, with_frames
+from sb3_camp.attacks.norm import L2, Norm
 from sb3_camp.attacks.search import ObjectiveName
-from sb3_camp.errors import InputError
+from sb3_camp.policy_view import PolicyView
 
 
 def random(
@@ -23,6 +24,7 @@ def random(
     q_threshold: float = 0.0,
     objective: ObjectiveName = "targeted",
     assemble: Assemble | None = None,
+    norm: Norm = L2,
 ) -> Perturbation:
     """
     A uniformly random direction of the norm that :func:`pgd` spends: what is gained against it is due to the direction.
@@ -35,28 +37,56 @@ def random(
         ``target`` is the action taken, -1 if it is the one taken on the clean observation
     :raises InputError: as :func:`pgd`, or if there is not one generator for each row
     """
-    if len(generators) != len(observations):
-        raise InputError(f"one generator for each row is needed: {len(observations)} rows, {len(generators)} generators")
     assemble = assemble or frames_alone
     settings = dict(step_size=step_size, multiplier=multiplier, q_threshold=q_threshold)
-    attack = pgd(scores, observations, budget, objective=objective, assemble=assemble, **settings)
+    attack = pgd(scores, observations, budget, objective=objective, assemble=assemble, norm=norm, **settings)
     rows = (attack.spent > 0).nonzero().squeeze(1)
+    nothing = attack._replace(received=observations, spent=th.zeros_like(attack.spent), target=th.full_like(attack.target, -1))
+    return _random_frames(nothing, observations, attack.spent, rows, generators, norm, scores, assemble)
+
+
+def random_in_ball(
+    view: PolicyView,
+    observations: th.Tensor,
+    budget: th.Tensor,
+    *,
+    generators: Sequence[np.random.Generator],
+    assemble: Assemble | None = None,
+    norm: Norm = L2,
+) -> Perturbation:
+    """
+    All of the budget in a random direction: uniform on the sphere for l2, uniform in the box for l-infinity.
+
+    :param view: What is known of the policy, to tell which actions change; for the others see
+        :func:`sb3_camp.attacks.mad`
+    :return: what is received and what is spent
+    :raises InputError: if an argument is out of its range
+    """
+    budget = check_rows(observations, budget)
+    rows = (budget > 0).nonzero().squeeze(1)
+    zero = th.zeros_like(budget)
+    none = th.full((len(budget),), -1, device=budget.device)
+    nothing = Perturbation(observations, zero, none, zero > 0, zero)
+    return _random_frames(nothing, observations, budget, rows, generators, norm, view.scores, assemble or frames_alone)
+
+
+def _random_frames(
+    nothing: Perturbation,
+    observations: th.Tensor,
+    size: th.Tensor,
+    rows: th.Tensor,
+    generators: Sequence[np.random.Generator],
+    norm: Norm,
+    scores: Scores | None,
+    assemble: Assemble,
+) -> Perturbation:
+    """
+    :param size: The norms, (B,)
+    :param rows: Those that get something, (N,) int64
+    """
+    check_generators(generators, observations)
     if not len(rows):
-        return attack
-    clean = observations[rows]
-    norm = attack.spent[rows]
-    directions = np.stack([generators[row].standard_normal(clean[0].numel()) for row in rows.tolist()])
-    delta = th.from_numpy(directions).to(norm.device)
-    delta = delta * (norm / th.linalg.vector_norm(delta, dim=1))[:, None]
-    ball = Ball(clean.flatten(1), norm)
-    frames = ball.received(ball.project(delta), norm)
-    received, spent, target = attack.received.clone(), attack.spent.clone(), th.full_like(attack.target, -1)
-    received[rows] = frames.view(clean.shape).to(received.dtype)
-    spent[rows] = ball.spent(frames)
-    with th.no_grad():
-        before, after = (
-            checked_scores(scores(assemble(seen, rows)), len(rows)).argmax(dim=1)
-            for seen in (clean.float(), received[rows].float())
-        )
-    target[rows] = th.where(before == after, target[rows], after)
-    return Perturbation(received, spent, target, target >= 0)
+        return nothing
+    ball = norm.ball(observations[rows].flatten(1), size[rows])
+    frames = ball.received(ball.random(normals(generators, observations, rows)), size[rows])
+    return with_frames(nothing, rows, frames, ball.spent(frames), nothing.gain[rows], scores, assemble)

@@ -7,7 +7,8 @@ from typing import Literal
 import torch as th
 
 from sb3_camp.attacks.ball import Ball, PerRow
-from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, checked_scores, frames_alone
+from sb3_camp.attacks.batch import Assemble, Perturbation, Scores, checked_scores, frames_alone, gradient_of
+from sb3_camp.attacks.norm import Norm
 from sb3_camp.attacks.objectives import JeffreysDivergence, Objective, TargetedCrossEntropy
 from sb3_camp.attacks.steps import Steps
 from sb3_camp.errors import InputError
@@ -27,6 +28,7 @@ def search(
     q_threshold: float,
     objective: ObjectiveName,
     assemble: Assemble | None,
+    norm: Norm,
 ) -> Perturbation:
     """
     :param scores: Action scores of what the policy observes
@@ -37,6 +39,7 @@ def search(
     :param q_threshold: Least loss of clean score that counts
     :param objective: "targeted" or "jeffreys"
     :param assemble: What the policy observes (default: the frames)
+    :param norm: In which the budget is
     :return: what each row receives
     :raises InputError: if there is no such objective, or scores are not finite or cannot be differentiated
     """
@@ -49,6 +52,7 @@ def search(
             spent=th.zeros_like(budget),
             target=th.full_like(n_steps, -1),
             flipped=th.zeros_like(n_steps, dtype=th.bool),
+            gain=th.zeros_like(budget),
         )
         rows = n_steps.nonzero().squeeze(1)
         if len(rows):
@@ -59,8 +63,10 @@ def search(
             frames = observations.flatten(1)[row]
             delta = th.zeros_like(frames, dtype=th.float64)
             steps = new_steps(delta, n_steps[row])
-            pairs = _Pairs(row, rank, n_steps[row], Ball(frames, budget[row]), climbed, steps, delta)
+            pairs = _Pairs(row, rank, n_steps[row], norm.ball(frames, budget[row]), climbed, steps, delta)
             _run(pairs, lambda frames, rows: scores(assemble(frames, rows)), outcome)
+            lost = clean.amax(dim=1) - clean.gather(1, outcome.target[rows].clamp(min=0)[:, None]).squeeze(1)
+            outcome.gain[rows] = th.where(outcome.flipped[rows], lost.double(), 0.0)
     return outcome
 
 
@@ -146,7 +152,7 @@ def _run(pairs: _Pairs, scores_of: Callable[[th.Tensor, th.Tensor], th.Tensor], 
                 if n_live == 0:
                     return
                 stay = pairs.live.nonzero().squeeze(1)
-        gradient = _gradient(scores, frames, pairs.objective.ascent(values, spent))
+        gradient = gradient_of(scores, frames, pairs.objective.ascent(values, spent))
         if stay is not None:
             pairs.keep(stay)
             values, gradient = values[stay], gradient[stay]
@@ -169,17 +175,3 @@ def _settle(pairs: _Pairs, frames: th.Tensor, spent: th.Tensor, won_by: th.Tenso
     outcome.spent[rows] = spent[winners]
     outcome.target[rows] = pairs.reached[winners]
     outcome.flipped[rows] = True
-
-
-def _gradient(scores: th.Tensor, frames: th.Tensor, ascent: th.Tensor) -> th.Tensor:
-    """
-    :return: gradient with respect to the frames, (N, D) float64; the gradients of parameters stay as they are
-    """
-    if not scores.requires_grad:
-        raise InputError(
-            "the action scores cannot be differentiated by the observations: is the policy called without gradients?"
-        )
-    (gradient,) = th.autograd.grad(scores, frames, ascent, allow_unused=True)
-    if gradient is None:
-        gradient = th.zeros_like(frames)
-    return gradient.flatten(1).double()

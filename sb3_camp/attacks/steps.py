@@ -1,12 +1,10 @@
 """How an attack moves: from a gradient to the next perturbation."""
 
-import math
 from collections.abc import Callable
 
 import torch as th
 
 from sb3_camp.attacks.ball import Ball, PerRow
-from sb3_camp.errors import InputError
 
 MOMENTUM = 0.75  # alpha of the APGD paper
 PROGRESS = 0.75  # its rho
@@ -30,32 +28,20 @@ class Steps(PerRow):
         raise NotImplementedError
 
 
-def unit(gradient: th.Tensor) -> th.Tensor:
-    """
-    :param gradient: (N, D) float64
-    :return: the same with l2 norms of 1; zero where it is zero
-    :raises InputError: if it is not finite
-    """
-    norm = th.linalg.vector_norm(gradient, dim=1, keepdim=True)
-    if not math.isfinite(norm.sum().item()):
-        raise InputError("the gradients of the policy's action scores are not finite numbers")
-    return gradient / norm.clamp_(min=1e-300)
-
-
 class NormalizedSteps(Steps):
     """
-    PGD with l2-normalised gradients.
+    PGD with normalised gradients: each step has the same length, in the norm of the ball.
 
-    :param step_size: l2 length of a step
+    :param step_size: Length of a step, one for all rows or one for each, float64 (N, 1)
     """
 
-    def __init__(self, step_size: float) -> None:
+    def __init__(self, step_size: float | th.Tensor) -> None:
         self._step_size = step_size
 
     def advance(
         self, step: int, delta: th.Tensor, gradient: th.Tensor, ball: Ball, value: Callable[[], th.Tensor]
     ) -> th.Tensor:
-        return ball.project(delta.add(unit(gradient), alpha=self._step_size))
+        return ball.project(delta + self._step_size * ball.steepest(gradient))
 
 
 class AutoSteps(Steps):
@@ -63,7 +49,7 @@ class AutoSteps(Steps):
     The steps of APGD (Croce and Hein 2020, Algorithm 1): momentum, and at checkpoints, where progress was too slow, a return
     to the best point with half the step size.
 
-    :param step_size: l2 length of the first step
+    :param step_size: Length of the first step, in the norm of the ball
     :param delta: Where the rows start, (N, D) float64
     :param n_steps: How many steps they may take, (N,) int64
     """
@@ -92,7 +78,7 @@ class AutoSteps(Steps):
         self._best_gradient = th.where(better[:, None], gradient, self._best_gradient)
         if step in self._moments:
             delta, gradient = self._check(step, delta, gradient)
-        new = ball.project(delta + self._step_size * unit(gradient))
+        new = ball.project(delta + self._step_size * ball.steepest(gradient))
         if step > 0:
             new = ball.project(delta + MOMENTUM * (new - delta) + (1 - MOMENTUM) * (delta - self._previous))
         self._previous = delta
