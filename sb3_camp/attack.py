@@ -19,7 +19,6 @@ from rl_zoo3.utils import ALGOS
 from tqdm import tqdm
 
 import sb3_camp.zoo
-from sb3_camp.action_scores import action_scores
 from sb3_camp.attack_runs.adversary_training import train_and_save
 from sb3_camp.attack_runs.arguments import attack_budgets, attack_parser, check_numbers
 from sb3_camp.attack_runs.attack_files import read_attack, write_attack
@@ -28,8 +27,11 @@ from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, att
 from sb3_camp.attack_runs.attacked_env import attacked_frames
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.attack_runs.consistency import check_agreement, compare, evaluated_returns, incomparable
+from sb3_camp.attack_runs.critic_training import load_critic, save_critic, train_critic
 from sb3_camp.attack_runs.interrupted_attack import NOT_COMPARED, read_partial_attack, write_partial_attack
-from sb3_camp.attacks.registry import LEARNED
+from sb3_camp.attack_runs.spending import spending
+from sb3_camp.attacks.registry import LEARNED, ROBUST_SARSA, chosen_attack
+from sb3_camp.attacks.robust_sarsa import LearnedCritic
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import exit_status, spelled
@@ -41,10 +43,13 @@ from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.resume import begin
 from sb3_camp.evaluation.zoo_arguments import parse, versions
 from sb3_camp.files import only_writer, read_bytes, sha256
+from sb3_camp.policy_view import policy_view
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS
+from sb3_camp.threat_models import is_per_step, size_name
 from sb3_camp.wrappers.adversarial_observation import check_steps
+from sb3_camp.wrappers.observation_noise import Sigma
 
 # Envs that play at once, one by one and as one array
 _N_ENVS, _N_NATIVE_ENVS = 64, 1024
@@ -52,7 +57,7 @@ _N_ENVS, _N_NATIVE_ENVS = 64, 1024
 _IDENTITY = (
     *(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys")),
     *DECISIVE_POLICY_KEYS,
-    *("attack", "objective", "step_size", "multiplier", "q_threshold", "key"),
+    *("attack", "objective", "step_size", "multiplier", "q_threshold", "key", "threat", "eot", "spend"),
 )
 
 
@@ -72,6 +77,7 @@ class _Attack:
     budgets: list[float]
     chunks: list[Chunk]
     adversary: Path | None = None
+    critic: LearnedCritic | None = None
 
     @property
     def attack_settings(self) -> dict[str, Any]:
@@ -80,12 +86,26 @@ class _Attack:
             return {"agent": self.adversary, "view": self.player.view()}
         names = ("objective", "step_size", "multiplier", "q_threshold")
         values = {name: getattr(self.settings, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
+        values["critic"] = self.critic
+        known = self.player.attack(self.settings.attack).arguments
+        return {name: value for name, value in values.items() if value is not None and name in known}
 
     @property
     def units(self) -> list[Chunk]:
         """What is played one by one, and kept if interrupted: all chunks at the first budget, at the second ..."""
         return [chunk for _ in self.budgets for chunk in self.chunks]
+
+    def with_critic(self, file: Path) -> "_Attack":
+        """The same with this learned critic."""
+        digest = sha256(read_bytes(file))
+        return replace(self, critic=load_critic(file), settings=replace(self.settings, critic_sha256=digest))
+
+    def planned(self) -> "_Attack":
+        """The same with a plan for when to spend."""
+        name, spend, seed = self.settings.attack, self.settings.spend, self.settings.seed
+        plan = spending(self.player, name, self.attack_settings, self.budgets[-1], spend, seed)
+        settings = replace(self.settings, q_threshold=plan.q_threshold, spread=plan.spread)
+        return replace(self, settings=settings, player=replace(self.player, spread=plan.spread))
 
     def by(self, adversary: Path) -> "_Attack":
         """The same with this trained adversary."""
@@ -100,8 +120,10 @@ def _attack(args: argparse.Namespace) -> None:
     environment, noise = _noisy_or_not(agent, args.sigma, args.noise_on)
     content = read_bytes(agent.model_path)
     model = load_checkpoint(agent.model_path, ALGOS[args.algo], args.device, environment.spaces, content)
+    spend = args.spend or "early"
     if args.attack != LEARNED:
-        action_scores(model.policy)
+        goes_on = chosen_attack(args.attack, policy_view(model.policy), args.threat).goes_on
+        spend = args.spend or ("even" if goes_on and not is_per_step(args.threat) else "early")
     frames = attacked_frames(environment, model, agent.model_path, args.key)
     native = plays_native(environment, frames, noise.sigma, args.vec_env)
     n_envs = min(args.n_envs or (_N_NATIVE_ENVS if native else _N_ENVS), args.n_episodes)
@@ -128,22 +150,33 @@ def _attack(args: argparse.Namespace) -> None:
         device=str(model.device),
         versions=versions(),
         native_vec_env=native,
+        sensor_sigma=noise.sensor_sigma,
+        threat=args.threat,
+        eot=args.eot,
+        spend=spend,
     )
-    player = AttackPlayer(model, environment, frames, noise.sigma, native, n_envs, settings.deterministic)
+    player = AttackPlayer(
+        model, environment, frames, noise.sigma, native, n_envs, settings.deterministic, args.threat, args.eot
+    )
     budgets = attack_budgets(args, frames.space)
     attack = _Attack(player, settings, budgets, plan_chunks(args.n_episodes, n_envs, args.seed))
     for budget in attack.budgets if args.attack != LEARNED else ():
-        check_steps(args.attack, budget, attack.attack_settings, frames.space)
-    folder = args.output or agent.model_path.parent / "attacks" / f"{args.attack}_sigma{exact(noise.sigma)}"
+        check_steps(args.attack, budget, attack.attack_settings, frames.space, args.threat)
+    folder = args.output or agent.model_path.parent / "attacks" / _folder_name(settings)
     file = folder / "attack.json"
     if args.output is None and not args.resume:
         _keep_other_attack(file, settings)
     actions = "sampled" if args.stochastic else "greedy"
-    print(f"Attacking {agent.model_path} with {args.attack}, sigma {exact(noise.sigma)}, {actions} actions")
+    sigma = f"sigma {exact(noise.sigma)}" if noise.sensor_sigma is None else "a sigma for each sensor"
+    print(f"Attacking {agent.model_path} with {args.attack} ({args.threat}), {sigma}, {actions} actions")
     hide_progress = not (args.progress or sys.stderr.isatty())
     with only_writer(folder):
         if args.attack == LEARNED:
             attack = attack.by(args.adversary or _trained(attack, args, folder / "adversary.zip", hide_progress))
+        if args.attack == ROBUST_SARSA:
+            attack = attack.with_critic(args.critic or _learned_critic(attack, args, folder / "critic.npz", hide_progress))
+        if args.attack != LEARNED and not is_per_step(args.threat):
+            attack = attack.planned()
         _play_and_write(attack, file, args.resume, hide_progress)
     _compare(file, [agent.model_path.parent / "certification", folder])
 
@@ -159,13 +192,30 @@ def _trained(attack: _Attack, args: argparse.Namespace, file: Path, hide_progres
     return file
 
 
-def _noisy_or_not(agent: Agent, sigma: float | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
+def _learned_critic(attack: _Attack, args: argparse.Namespace, file: Path, hide_progress: bool) -> Path:
+    """The critic of this folder, learned now unless an interrupted attack is resumed that has one."""
+    if not (args.resume and file.exists()):
+        save_critic(train_critic(attack.player, args.seed, hide_progress), file)
+        print(f"Written: {file}")
+    return file
+
+
+def _noisy_or_not(agent: Agent, sigma: Sigma | None, noise_on: NoiseOn | None) -> tuple[EvaluationEnv, SmoothingNoise]:
     """The environment of the agent, and the noise that it is to act on: sigma 0 is none."""
     environment = agent.smoothed(sigma, noise_on)
     noise = environment.smoothing_noise() or SmoothingNoise(0.0)
-    if noise.sensor_sigma is not None:
-        raise InputError("attacks know noise of one sigma only, and each sensor has its own here: give one --sigma")
-    return environment, noise if sigma is None else noise._replace(sigma=sigma)
+    given = noise.sigma if noise.sensor_sigma is None else noise.sensor_sigma
+    if sigma is None or sigma == given:
+        return environment, noise
+    if not isinstance(sigma, int | float) or (noise.sensor_sigma is not None and sigma != 0):
+        raise InputError("the noise of this agent has another sigma, for each sensor: leave out --sigma, or give 0 for none")
+    return environment, noise._replace(sigma=float(sigma))
+
+
+def _folder_name(settings: AttackSettings) -> str:
+    threat = f"_{settings.threat}" if is_per_step(settings.threat) else ""
+    sigma = "s" if settings.sensor_sigma is not None and settings.sigma > 0 else exact(settings.sigma)
+    return f"{settings.attack}{threat}_sigma{sigma}"
 
 
 def _keep_other_attack(file: Path, settings: AttackSettings) -> None:
@@ -173,8 +223,10 @@ def _keep_other_attack(file: Path, settings: AttackSettings) -> None:
     if not file.exists():
         return
     way_out = f"give another folder with -o, or replace it with -o {shlex.quote(str(file.parent))}"
+    # Which threshold a pilot finds depends on the largest budget
+    names = [name for name in _IDENTITY if name != "q_threshold" or settings.spend != "pilot"]
     try:
-        difference = read_attack(file).settings.difference(settings, _IDENTITY)
+        difference = read_attack(file).settings.difference(settings, names)
     except InputError as error:
         raise InputError(f"{error}: {way_out}") from None
     if difference is not None:
@@ -258,7 +310,7 @@ def _n_finished_budgets(file: Path, attack: _Attack) -> int:
 
 def _print_report(result: AttackResult) -> None:
     interval_head = f"{result.confidence:.0%} interval"
-    print(f"{'budget':>10}{'mean return':>14}{interval_head:>24}{'spent':>10}{'flips':>10}")
+    print(f"{size_name(result.settings.threat):>10}{'mean return':>14}{interval_head:>24}{'spent':>10}{'flips':>10}")
     for one in result.budgets:
         interval = one.confidence_interval
         text = "-" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

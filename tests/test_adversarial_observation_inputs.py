@@ -283,9 +283,9 @@ def test_an_observation_that_is_not_finite_is_refused():
         attacked_constant(observation=(np.nan, 0)).reset()
 
 
-def test_continuous_actions_are_refused():
+def test_attacks_on_scores_refuse_continuous_actions_and_name_those_that_do_not():
     model = PPO("MlpPolicy", gym.make("Pendulum-v1"), device="cpu", n_steps=2, batch_size=2)
-    with pytest.raises(InputError, match="need Discrete actions"):
+    with pytest.raises(InputError, match=r"those of a policy with discrete actions.*use random, mad, critic, robust-sarsa"):
         AdversarialObservationWrapper(gym.make("Pendulum-v1"), model, 1.0)
 
 

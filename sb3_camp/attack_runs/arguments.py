@@ -6,15 +6,19 @@ from pathlib import Path
 import numpy as np
 from gymnasium import spaces
 
-from sb3_camp.attacks.registry import ATTACKS, LEARNED
+from sb3_camp.attacks.registry import ATTACKS, LEARNED, ROBUST_SARSA
 from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, parse_sigma
 from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments
+from sb3_camp.threat_models import THREATS, is_per_step
+from sb3_camp.wrappers.observation_noise import Sigma
 
 _BUDGETS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _PIXEL = 255
 # Squares of larger numbers are out of the range of float32
 _LARGEST = 1e18
+_MOST_DRAWS = 10_000
 
 
 def attack_parser() -> argparse.ArgumentParser:
@@ -36,6 +40,36 @@ def attack_parser() -> argparse.ArgumentParser:
         type=int,
     )
     parser.add_argument(
+        "--threat",
+        help="the threat model: episode-l2, one l2 budget for all of an episode, of which certificates speak; step-l2 and "
+        "step-linf, a bound on the norm of the perturbation of each observation (default: %(default)s)",
+        choices=THREATS,
+        default="episode-l2",
+    )
+    parser.add_argument(
+        "--epsilon",
+        help="for --threat step-l2 and step-linf: the bounds, in units of the observation (of sigma where each sensor has its "
+        "own, of standard deviations where the noise is on normalised observations)",
+        type=float,
+        nargs="+",
+    )
+    parser.add_argument(
+        "--eot",
+        help="average over this many draws of the smoothing noise (default: attack as if there were none)",
+        metavar="K",
+        type=int,
+        default=0,
+    )
+    parser.add_argument(
+        "--spend",
+        help="for --threat episode-l2: spend the budget as early as possible, evenly over the steps of an episode, or as a "
+        "pilot finds to hurt most (default: even for attacks that go as far as they may, else early)",
+        choices=["early", "even", "pilot"],
+    )
+    parser.add_argument(
+        "--critic", help="for robust-sarsa: the learned critic of the policy, a .npz (default: learn one)", type=Path
+    )
+    parser.add_argument(
         "--budget",
         help="l2 norms of all perturbations of an episode together, in units of the observation (default: 0 0.2 0.4 0.6 0.8 "
         "1, for images times 255)",
@@ -44,9 +78,9 @@ def attack_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--sigma",
-        help="standard deviation of the noise that the policy acts on, outside of the adversary (default: that of the run, "
-        "none for an agent without; 0 attacks without noise)",
-        type=float,
+        help="standard deviation of the noise that the policy acts on, outside of the adversary, one number or one for each "
+        "sensor (default: that of the run, none for an agent without; 0 attacks without noise)",
+        nargs="+",
     )
     parser.add_argument("--objective", help="what the attack climbs", choices=["targeted", "jeffreys"], default="targeted")
     parser.add_argument(
@@ -88,12 +122,10 @@ def check_numbers(args: argparse.Namespace) -> None:
     :param args: Arguments of the command; a -0 among them becomes 0
     :raises InputError: if a number cannot be used
     """
-    for name in ("sigma", "q_threshold"):
-        value = getattr(args, name)
-        if value is not None:
-            if not 0 <= value <= _LARGEST:
-                raise InputError(f"--{name.replace('_', '-')} must be a number from 0 to {_LARGEST:g}, not {value:g}")
-            setattr(args, name, abs(value))
+    args.sigma = _sigma(args.sigma)
+    if not 0 <= args.q_threshold <= _LARGEST:
+        raise InputError(f"--q-threshold must be a number from 0 to {_LARGEST:g}, not {args.q_threshold:g}")
+    args.q_threshold = abs(args.q_threshold)
     for name in ("step_size", "multiplier"):
         value = getattr(args, name)
         if value is not None and not 0 < value <= _LARGEST:
@@ -102,20 +134,60 @@ def check_numbers(args: argparse.Namespace) -> None:
         raise InputError("--multiplier is not for fgsm, which takes one step")
     if args.attack != LEARNED and (args.adversary is not None or args.adversary_timesteps is not None):
         raise InputError("--adversary and --adversary-timesteps are for --attack learned")
+    if args.attack != ROBUST_SARSA and args.critic is not None:
+        raise InputError("--critic is for --attack robust-sarsa")
     if args.adversary is not None and args.adversary_timesteps is not None:
         raise InputError("--adversary-timesteps is for an adversary that is trained now, not for --adversary")
     if args.adversary_timesteps is not None and args.adversary_timesteps < 1:
         raise InputError(f"--adversary-timesteps must be at least 1, not {args.adversary_timesteps}")
-    for budget in args.budget or ():
-        if not 0 <= budget <= _LARGEST:
-            raise InputError(f"--budget: budgets must be numbers from 0 to {_LARGEST:g}, not {budget:g}")
+    _check_sizes(args)
+
+
+def _check_sizes(args: argparse.Namespace) -> None:
+    """Those that the threat model has, and no others."""
+    if is_per_step(args.threat):
+        if args.budget is not None or args.epsilon is None:
+            raise InputError(f"--threat {args.threat} bounds each observation: give its bound with --epsilon, and no --budget")
+        if args.attack == LEARNED:
+            raise InputError(f"--attack learned knows --threat episode-l2 only, not {args.threat}")
+        if args.spend is not None:
+            raise InputError("--spend is for --threat episode-l2, whose budget can be spent once")
+    elif args.epsilon is not None:
+        raise InputError("--epsilon is for --threat step-l2 and step-linf")
+    if args.attack == LEARNED and args.spend is not None:
+        raise InputError("--spend is not for --attack learned, which has learned when to spend")
+    if args.attack == LEARNED and args.eot:
+        raise InputError("--eot is not for --attack learned, which has learned with the noise")
+    if not 0 <= args.eot <= _MOST_DRAWS:
+        raise InputError(f"--eot must be a number of draws from 0 to {_MOST_DRAWS}, not {args.eot}")
+    for name in ("budget", "epsilon"):
+        for size in getattr(args, name) or ():
+            if not 0 <= size <= _LARGEST:
+                raise InputError(f"--{name}: {name}s must be numbers from 0 to {_LARGEST:g}, not {size:g}")
+
+
+def _sigma(words: list[str] | None) -> Sigma | None:
+    """As ``evaluate`` reads it, but 0 is a sigma too."""
+    if words is not None and len(words) == 1 and ":" not in words[0]:
+        try:
+            number = float(words[0])
+        except ValueError:
+            raise InputError(f"--sigma takes numbers, or KEY:NUMBER, not {words[0]}") from None
+        if not 0 <= number <= _LARGEST:
+            raise InputError(f"--sigma must be a number from 0 to {_LARGEST:g}, not {number:g}")
+        return abs(number)
+    sigma = parse_sigma(words)
+    if isinstance(sigma, ShareOfDeviation):
+        raise InputError("--sigma auto:SHARE is for evaluate: give the sigmas that it has told")
+    return sigma
 
 
 def attack_budgets(args: argparse.Namespace, space: spaces.Box) -> list[float]:
     """
     :param args: Arguments of the command
     :param space: Space of the frames that are attacked
-    :return: the budgets, ascending
+    :return: the budgets, or the bounds on each observation, ascending
     """
+    given = args.epsilon if is_per_step(args.threat) else args.budget
     unit = _PIXEL if space.dtype == np.uint8 else 1
-    return [unit * budget for budget in _BUDGETS] if args.budget is None else sorted({abs(budget) for budget in args.budget})
+    return [unit * budget for budget in _BUDGETS] if given is None else sorted({abs(size) for size in given})

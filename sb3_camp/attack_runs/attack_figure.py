@@ -12,6 +12,7 @@ from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import is_smoothing_noise
 from sb3_camp.text import printable
+from sb3_camp.threat_models import bound_text, size_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,8 +75,9 @@ def attack_figure(
         f"bars: {_level(attacks)} confidence interval of the mean, {' or '.join(map(str, episodes))} episodes per budget",
         fontsize="small",
     )
+    threat = attacks[0].settings.threat
     figure.supxlabel(
-        "budget: l2 norm of the attack on the observations of an episode" + (", in pixel values / 255" if pixels else ""),
+        f"{size_name(threat)}: {bound_text(threat)}" + (", in pixel values / 255" if pixels else ""),
         fontsize="medium",
     )
     figure.supylabel("mean return" + ("" if certificate is None else ", certified expected return"), fontsize="medium")
@@ -93,7 +95,7 @@ def default_labels(attacks: Sequence[AttackResult], *, pixels: bool = False) -> 
             [
                 printable(settings.algo),
                 printable(settings.env_id),
-                f"sigma {exact(settings.sigma)}" + ("/255" if pixels and settings.sigma else ""),
+                _noise(settings, pixels),
                 printable(settings.attack),
             ]
         )
@@ -103,6 +105,12 @@ def default_labels(attacks: Sequence[AttackResult], *, pixels: bool = False) -> 
         name if names.count(name) == 1 else f"{name} ({names[: position + 1].count(name)})"
         for position, name in enumerate(names)
     ]
+
+
+def _noise(settings: AttackSettings, pixels: bool) -> str:
+    if settings.sensor_sigma is not None:
+        return "sigma per sensor"
+    return f"sigma {exact(settings.sigma)}" + ("/255" if pixels and settings.sigma else "")
 
 
 def differing_settings(attacks: Sequence[AttackResult]) -> list[str]:
@@ -119,11 +127,18 @@ def check_attacks(attacks: Sequence[AttackResult], names: Sequence[str]) -> None
     """
     :param attacks: The attacks
     :param names: What to call each in the message
-    :raises InputError: if there is none, or if they are of different environments
+    :raises InputError: if there is none, or if they are of different environments or threat models
     """
     if not attacks:
         raise InputError("no attack to draw")
     check_one_environment([attack.settings.env_id for attack in attacks], names, "an attack in")
+    threats = [attack.settings.threat for attack in attacks]
+    other = next((i for i, threat in enumerate(threats) if threat != threats[0]), None)
+    if other is not None:
+        raise InputError(
+            f"{names[0]} is an attack with the threat model {threats[0]}, {names[other]} with {threats[other]}: their numbers "
+            "cannot be on one axis, so plot them one by one"
+        )
 
 
 def _settings(attacks: Sequence[AttackResult]) -> dict[str, list[str]]:
@@ -138,6 +153,8 @@ def _settings(attacks: Sequence[AttackResult]) -> dict[str, list[str]]:
         "step size": [_step_size(one.step_size) for one in settings],
         "multiplier": [_named("multiplier", one.multiplier) for one in settings],
         "q_threshold": [f"q_threshold {exact(one.q_threshold)}" for one in settings],
+        "draws of the noise": [f"eot {one.eot}" for one in settings],
+        "spread": [f"spread {exact(one.spread)}" for one in settings],
         "entry": [_named("entry", one.key) for one in settings],
         "env_kwargs": variants("env_kwargs", [kwargs for kwargs, _ in noiseless], sigmas),
         "env_wrappers": variants("env_wrappers", [wrappers for _, wrappers in noiseless], sigmas),

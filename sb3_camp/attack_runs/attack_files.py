@@ -17,6 +17,7 @@ from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.errors import InputError
 from sb3_camp.files import json_writer, read_bytes, read_json, sha256, write_files
 from sb3_camp.runs.scenario import with_public_names
+from sb3_camp.threat_models import THREATS
 
 if TYPE_CHECKING:
     from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes  # which needs PyTorch, as plots do not
@@ -119,6 +120,8 @@ def _settings(path: Path, content: Mapping[str, Any]) -> AttackSettings:
     keys = content.get("clean_keys")
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise InputError(f"{path}: clean_keys must be a list of texts")
+    if content.get("threat", "episode-l2") not in THREATS:
+        raise InputError(f"{path}: threat must be one of {', '.join(THREATS)}, not {content['threat']!r}")
     for key in ("step_size", "multiplier"):
         if content.get(key) is not None and not is_number(content[key]):
             raise InputError(f"{path}: {key} must be a number or null")

@@ -41,6 +41,12 @@ class AttackSettings:
     :param versions: Versions of the packages that play
     :param native_vec_env: Whether they step as one array, in a native vector environment
     :param adversary_sha256: SHA-256 of the checkpoint of a learned adversary, None for other attacks
+    :param sensor_sigma: Standard deviation of each entry of the observation, where each has its own; ``sigma`` is 1 then
+    :param threat: The threat model, see :mod:`sb3_camp.threat_models`
+    :param eot: Over how many draws of the noise the gradients are averaged, 0 for an attack as if there were none
+    :param critic_sha256: SHA-256 of the critic that was learned for the policy, None for other attacks
+    :param spend: When the budget of an episode is spent, see :func:`sb3_camp.attack_runs.spending.spending`
+    :param spread: Of the budget of an episode, at most budget / sqrt(spread) is spent at one observation
     """
 
     env_id: str
@@ -66,6 +72,12 @@ class AttackSettings:
     versions: dict[str, str] = field(default_factory=dict)
     native_vec_env: bool = False
     adversary_sha256: str | None = None
+    sensor_sigma: Any = None
+    threat: str = "episode-l2"
+    eot: int = 0
+    critic_sha256: str | None = None
+    spend: str = "early"
+    spread: float = 1
 
     def as_json(self) -> dict[str, Any]:
         """
@@ -90,12 +102,13 @@ class BudgetResult:
     """
     The episodes at one budget.
 
-    :param budget: l2 norm that the adversary had for an episode
+    :param budget: What the adversary had: the l2 norm for an episode, or the bound on the norm of each perturbation
     :param mean_return: Mean of the returns
     :param confidence_interval: Of the expected return, see :func:`sb3_camp.attack_runs.mean_interval.mean_interval`
     :param mean_steps: Mean number of steps
     :param mean_flips: Mean number of observations whose greedy action was changed
-    :param mean_spent: Mean l2 norm of what was added in an episode
+    :param mean_spent: Mean of what was spent of it in an episode: the l2 norm of all that was added, or the largest norm of a
+        perturbation
     :param max_spent: Largest of these norms
     :param returns: Returns of the episodes, float64 (n,); None where ``attack.csv`` is gone
     """

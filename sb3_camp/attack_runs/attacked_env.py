@@ -22,10 +22,13 @@ from sb3_camp.evaluation.checkpoint import check_spaces
 from sb3_camp.evaluation.environment import EvaluationEnv, vec_wrappers
 from sb3_camp.runs.layers import layer_of
 from sb3_camp.runs.noise_placement import noise_positions
+from sb3_camp.threat_models import Threat
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.attacked_space import attacked_entry
 from sb3_camp.wrappers.batched_attack import BatchedAttackVecEnv
 from sb3_camp.wrappers.chain import wrapper_chain
+from sb3_camp.wrappers.channel import Channel
+from sb3_camp.wrappers.frozen_normalization import FrozenNormalizeObservation
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
 
@@ -37,12 +40,27 @@ class AttackedFrames(NamedTuple):
     :param n_stack: How many of them the policy observes at once
     :param padding: What stands in the stack at the start of an episode: copies of the first frame, or zeros
     :param key: The entry of a Dict observation that is attacked, None if it is no Dict
+    :param sensor_sigma: Standard deviation of each entry of it, or one for the entry of a Dict, where each has its own; None
+        where all of the observation has the same
+    :param normalization: What a frozen normaliser outside subtracts, what it divides by, and the largest value that it shows;
+        None if there is none
     """
 
     space: spaces.Box
     n_stack: int
     padding: Literal["reset", "zero"]
     key: str | None
+    sensor_sigma: Any = None
+    normalization: tuple[Any, Any, float] | None = None
+
+    def channel(self, sigma: float, draws: int) -> Channel:
+        """
+        :param sigma: Standard deviation of the noise outside, 1 where each entry has its own, 0 for none
+        :param draws: Over how many draws of it an attack averages
+        :return: what an adversary reckons with
+        """
+        noise = sigma if self.sensor_sigma is None or sigma == 0 else self.sensor_sigma
+        return Channel(noise, draws, *(self.normalization or ()))
 
 
 def attacked_frames(
@@ -84,7 +102,30 @@ def attacked_frames(
     elif vec_stacks:
         n_stack, padding = vec_stacks[0].stacked_obs.n_stack, "zero"
     key, box = attacked_entry(space, _only_noisy_entry(space, outside) if key is None else key)
-    return AttackedFrames(box, n_stack, padding, key)  # type: ignore[arg-type]
+    normalization = _normalization(outside, key, n_stack)
+    return AttackedFrames(box, n_stack, padding, key, _sensor_sigma(outside, key), normalization)  # type: ignore[arg-type]
+
+
+def _sensor_sigma(outside: Sequence[gym.Wrapper], key: str | None) -> Any:
+    for wrapper in outside:
+        if isinstance(wrapper, NoisyObservationWrapper) and wrapper.sensor_sigma is not None:
+            return wrapper.sensor_sigma if key is None else wrapper.sensor_sigma.get(key)
+    return None
+
+
+def _normalization(outside: Sequence[gym.Wrapper], key: str | None, n_stack: int) -> tuple[Any, Any, float] | None:
+    normalisers = [wrapper for wrapper in outside if isinstance(wrapper, FrozenNormalizeObservation)]
+    if not normalisers:
+        return None
+    if len(normalisers) > 1 or n_stack > 1 or key is not None:
+        raise InputError(
+            "behind a frozen normaliser, only policies that observe one frame that is no Dict can be attacked: put the noise "
+            "on the normalised observations (--noise-on normalized)"
+        )
+    statistics = normalisers[0].statistics(key)
+    assert statistics is not None
+    mean, deviation = statistics
+    return mean.tolist(), deviation.tolist(), normalisers[0].clip_obs
 
 
 def attacked_environment(
@@ -96,15 +137,21 @@ def attacked_environment(
     budget: float,
     attack: str,
     settings: dict[str, Any],
+    threat: Threat = "episode-l2",
+    draws: int = 0,
+    spread: float = 1,
 ) -> EvaluationEnv:
     """
     :param environment: The environment, without the adversary
     :param model: The policy that is attacked
     :param frames: What :func:`attacked_frames` returned for these
     :param sigma: Standard deviation of its smoothing noise, whatever it was before
-    :param budget: l2 norm of all that the adversary adds to the observations of an episode, at most
+    :param budget: What the adversary may spend, in the threat model
     :param attack: Name of the attack
     :param settings: Arguments of the attack
+    :param threat: The threat model
+    :param draws: Over how many draws of the noise the attack averages
+    :param spread: See :class:`sb3_camp.wrappers.AdversarialObservationWrapper`
     :return: the same environment with an adversary in each env, all of which attack in one batch
     """
     adversary: dict[str, Any] = {
@@ -116,6 +163,10 @@ def attacked_environment(
         "attack_kwargs": settings,
         "device": model.device,
         "key": frames.key,
+        "threat": threat,
+        "sensor_sigma": frames.sensor_sigma,
+        "channel": frames.channel(sigma, draws),
+        "spread": spread,
     }
     name = f"{insert_adversary.__module__}.{insert_adversary.__name__}"
     return replace(environment, outermost=[{name: {"sigma": sigma, **adversary}}], vec_env=BatchedAttackVecEnv)
@@ -137,7 +188,8 @@ def insert_adversary(env: gym.Env, *, sigma: float, **adversary: Any) -> gym.Env
         raise InputError(f"{len(noises)} smoothing noises on the observations where one of sigma {sigma:g} is expected")
     for noise in noises:
         assert isinstance(noise, NoisyObservationWrapper)
-        noise.noise.sigma = sigma
+        if noise.sensor_sigma is None or sigma == 0:
+            noise.noise.become(sigma)
     n_outside = _n_outside(chain)
     if n_outside == 0:
         return AdversarialObservationWrapper(env, **adversary)

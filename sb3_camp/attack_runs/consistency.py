@@ -26,6 +26,7 @@ from sb3_camp.certification.source_files import unchanged_log
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS, without_sigma
+from sb3_camp.threat_models import is_per_step
 
 # Rounding of a return in the last digits is no lower return
 _ROUNDING = 1e-9
@@ -171,6 +172,11 @@ def incomparable(attack: AttackResult, certificate: Certificate) -> str | None:
         noise, in the same environment
     """
     settings = attack.settings.as_json()
+    if is_per_step(attack.settings.threat):
+        return (
+            f"its threat model is {attack.settings.threat}, a bound on each observation, while a certificate is about one l2 "
+            "budget for the episode"
+        )
     for key in (*DECISIVE_POLICY_KEYS, *SCENARIO_KEYS):
         mine, certified = _comparable(settings, key), _comparable(asdict(certificate), key)
         if certified is None and mine is not None:

@@ -20,6 +20,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Shows, layer_of
 from sb3_camp.wrappers.adversarial_observation import AdversarialObservationWrapper
 from sb3_camp.wrappers.chain import wrapper_chain
+from sb3_camp.wrappers.frozen_normalization import FrozenNormalizeObservation
 
 # What these classes themselves do to a frame the adversary knows: a subclass may do anything
 _FOLLOWED = (FrameStackObservation, FlattenObservation, VecFrameStack)
@@ -31,7 +32,7 @@ def check_observation_path(wrappers: Iterable[gym.Wrapper | VecEnvWrapper]) -> N
     :raises InputError: if one of them may change what the policy sees of the adversary's frames, or which of them it sees
     """
     for wrapper in wrappers:
-        if type(wrapper) in _FOLLOWED or layer_of(wrapper).shows in (Shows.SAME, Shows.NOISY):
+        if type(wrapper) in (*_FOLLOWED, FrozenNormalizeObservation) or layer_of(wrapper).shows in (Shows.SAME, Shows.NOISY):
             continue
         raise InputError(
             f"{type(wrapper).__name__} is between the adversary and the policy, and may change what the policy sees of the "
@@ -83,7 +84,8 @@ class ObservationPathCheck(VecEnvWrapper):
         seen: Any = self._policy.obs_to_tensor(observations)[0]
         if one.key is not None:
             seen = seen[one.key]
-        sent = one.layout.observed(th.as_tensor(np.stack([adversary.sent for adversary in self._adversaries])))
+        sent = one.channel.normalised(th.as_tensor(np.stack([adversary.sent for adversary in self._adversaries])))
+        sent = one.layout.observed(sent)
         return np.array_equal(seen.cpu().numpy(), sent.numpy(), equal_nan=sent.is_floating_point())
 
     def _refuse(self, how: str) -> None:

@@ -15,6 +15,7 @@ from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals, quotient
 from sb3_camp.command_line import invocation, spelled
 from sb3_camp.errors import InputError
+from sb3_camp.threat_models import size_name
 
 _PIXEL = 255
 
@@ -124,7 +125,8 @@ def _print_table(
     differing = differing_settings(attacks)
     if differing:
         print(f"They differ in: {', '.join(differing)}")
-    head = f"{'budget/255' if pixels else 'budget':>12}" + ("" if certificate is None else f"{'certified':>12}")
+    name = size_name(attacks[0].settings.threat)
+    head = f"{f'{name}/255' if pixels else name:>12}" + ("" if certificate is None else f"{'certified':>12}")
     print(f"\nmean return ({attacks[0].confidence:.0%} confidence interval)\n{head}", end="")
     print("".join(f"{f'[{index + 1}]':>28}" for index in range(len(attacks))))
     for budget in np.unique([one.budget for attack in attacks for one in attack.budgets]).tolist():

@@ -29,9 +29,10 @@ class Perturbation(NamedTuple):
     """The action that the policy takes now, (B,) int64; -1 where the attack did not reach any."""
     flipped: th.Tensor
     """Whether the greedy action on ``received`` is another than on the clean observation, (B,) bool."""
-    gain: th.Tensor
+    gain: th.Tensor = th.zeros(0)
     """What is gained in the eyes of the attack: of scores, how much lower that of the action is on the clean observation; of a
-    distance or a critic its change. (B,) float64, 0 where nothing was done"""
+    distance or a critic its change. (B,) float64, 0 where nothing was done; empty if the attack
+    does not tell"""
 
 
 MAX_STEPS = 1_000_000

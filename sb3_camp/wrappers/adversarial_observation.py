@@ -15,10 +15,12 @@ from sb3_camp.attacks.batch import whole_steps
 from sb3_camp.attacks.registry import ATTACKS, LEARNED
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
+from sb3_camp.threat_models import Threat, is_per_step
 from sb3_camp.wrappers.adversary import Adversary, AttackedFrame, AttackRequest
 from sb3_camp.wrappers.attacked_space import attacked_entry, observed_entry, received_space
 from sb3_camp.wrappers.chain import wrapper_chain
-from sb3_camp.wrappers.episode_budget import EpisodeBudgets
+from sb3_camp.wrappers.channel import Channel
+from sb3_camp.wrappers.episode_budget import budgets_of
 from sb3_camp.wrappers.frame_history import GivenStack, SentFrames, StackPadding
 from sb3_camp.wrappers.frame_layout import FrameLayout
 from sb3_camp.wrappers.learned import LearnedAdversary
@@ -89,6 +91,12 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
     :param device: Device that the attack is computed on, "auto" for a GPU if there is one. Worker processes of
         ``SubprocVecEnv`` cannot use a GPU.
     :param key: Entry of a Dict observation to attack, if it has several float or image Boxes
+    :param threat: "episode-l2"; or "step-l2" or "step-linf", where ``budget`` bounds the norm of each single perturbation
+    :param sensor_sigma: What each entry of a perturbation is divided by before its norm is taken, nested lists in the shape of
+        the frame: the sigma of each sensor. Where it is 0, nothing may be changed
+    :param channel: What is between the adversary and the policy, as far as the attack is to reckon with it: noise to average
+        over, a frozen normaliser
+    :param spread: Of the budget of an episode, at most budget / sqrt(spread) is spent at one observation
     :raises InputError: (a ValueError) if an argument is out of its range, if the model cannot be read, if it does not fit the
         environment, or if the environment has an adversary already
     """
@@ -104,9 +112,13 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         attack_kwargs: dict[str, Any] | None = None,
         device: th.device | str = "cpu",
         key: str | None = None,
+        threat: Threat = "episode-l2",
+        sensor_sigma: Any = None,
+        channel: Channel | None = None,
+        spread: float = 1,
     ) -> None:
         _check_only_adversary(env)
-        self.budgets = EpisodeBudgets(budget)
+        self.budgets = budgets_of(threat, budget, spread=spread)
         settings = dict(attack_kwargs or {})
         _check_stack(n_stack, stack_padding)
         self.key, given = attacked_entry(env.observation_space, key)
@@ -116,12 +128,17 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         if attack == LEARNED:
             self.adversary = LearnedAdversary(model, device=device, **settings)
         else:
-            settings.setdefault("step_size", default_step_size(attack, self.budgets.total, given))
-            self.adversary = Adversary(model, attack, settings, device)
-            check_steps(attack, self.budgets.total, settings, given)
+            step_size = default_step_size(attack, self.budgets.total, given, threat)
+            self.adversary = Adversary(model, attack, settings, device, threat, sensor_sigma, channel, step_size)
+            check_steps(attack, self.budgets.total, settings, given, threat)
         policy = self.adversary.policy
         observed = observed_entry(policy.observation_space, env.observation_space, self.key)
         self.layout = FrameLayout.between(given, observed, n_stack)
+        if np.shape(sensor_sigma) not in ((), self.layout.frame_shape):
+            raise InputError(
+                f"AdversarialObservationWrapper: sensor_sigma has the shape {np.shape(sensor_sigma)}, what is attacked has "
+                f"{self.layout.frame_shape}."
+            )
         if policy.action_space != env.action_space:
             raise InputError(
                 f"AdversarialObservationWrapper: the actions of the model are {policy.action_space}, those of the environment "
@@ -138,12 +155,19 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             attack_kwargs=dict(attack_kwargs or {}),
             device=str(device),
             key=key,
+            threat=threat,
+            sensor_sigma=sensor_sigma,
+            channel=channel,
+            spread=spread,
         )
         gym.Wrapper.__init__(self, env)
         self.observation_space = received_space(env.observation_space, self.key)
         self._dtype = np.uint8 if given.dtype == np.uint8 else np.float32  # of what the policy side receives
         self.attacker: Callable[[AttackRequest], AttackedFrame] = self._attack_alone
         """Computes the attacks"""
+        self.channel = channel or Channel()
+        """What is outside, as far as the attack reckons with it"""
+        self._memory: dict[str, Any] = {}
         self._history = (GivenStack if self.layout.is_stacked else SentFrames)(self.layout, stack_padding)
         self._real_resets = _counter_of_real_resets(env)
         self._rng: np.random.Generator | None = None
@@ -182,6 +206,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             self._flips = self._steps = 0
             self.starts = True
             self.budgets.refill()
+        self._memory.clear()
         self._history.start(self._attacked_part(observation), is_new_game)
         return self._perturbed(observation, info)
 
@@ -215,10 +240,11 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
                 AttackRequest(
                     self._history.frames,
                     self._history.is_newest,
-                    float(self.budgets.left[0]),
+                    float(self.budgets.allowed[0]),
                     self._steps,
                     self._rng,
                     observation if self.key is not None else None,
+                    self._memory,
                 )
             )
         self.budgets.spend(np.array([attacked.norm]))
@@ -279,27 +305,38 @@ def _check_stack(n_stack: int, stack_padding: str) -> None:
         raise InputError(f"AdversarialObservationWrapper: stack_padding must be 'reset' or 'zero', not {stack_padding!r}.")
 
 
-def check_steps(attack: str, budget: float, settings: Mapping[str, Any], space: spaces.Box) -> None:
+def check_steps(
+    attack: str, budget: float, settings: Mapping[str, Any], space: spaces.Box, threat: Threat = "episode-l2"
+) -> None:
     """
     :param attack: Name of the attack
-    :param budget: l2 norm for an episode
+    :param budget: What an adversary may spend
     :param settings: Arguments of the attack
     :param space: Space of the attacked frames
+    :param threat: The threat model
     :raises InputError: if it may take more steps for one observation than an attack is allowed
     """
     if attack not in ("fgsm", LEARNED):
-        step_size = settings.get("step_size", default_step_size(attack, budget, space))
-        whole_steps(th.tensor([budget], dtype=th.float64), step_size, settings.get("multiplier", 2.0))
+        step_size = settings.get("step_size", default_step_size(attack, budget, space, threat))
+        if step_size is not None:
+            whole_steps(th.tensor([budget], dtype=th.float64), step_size, settings.get("multiplier", 2.0))
 
 
-def default_step_size(attack: str, budget: float, space: spaces.Box) -> float:
+def default_step_size(attack: str, budget: float, space: spaces.Box, threat: Threat = "episode-l2") -> float | None:
     """
     :param attack: Name of the attack
-    :param budget: l2 norm for an episode
+    :param budget: What an adversary may spend
     :param space: Space of the attacked frames
-    :return: the paper's step size, in the units of the frames
+    :param threat: The threat model
+    :return: in the units of the budget: that of the paper, or in other threat models a share of the bound; None where the
+        attack has one of its own
     """
     known = ATTACKS.get(attack)
-    if known is not None and known.step_of_budget is not None:
-        return known.step_of_budget * (budget or 1.0)  # without a budget there are no steps
+    if known is not None and known.goes_on:
+        return None
+    share = None
+    if known is not None:
+        share = known.step_of_bound if is_per_step(threat) else known.step_of_budget
+    if share is not None:
+        return share * (budget or 1.0)  # without a budget there are no steps
     return 0.01 * 255 if space.dtype == np.uint8 else 0.01

@@ -1,9 +1,9 @@
 """An attack on one frozen policy, which any number of environments may share."""
 
+import contextlib
 import hashlib
-import inspect
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -14,14 +14,18 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import get_device
 
-from sb3_camp.action_scores import action_scores
-from sb3_camp.attacks.registry import ATTACKS, LEARNED
+from sb3_camp.attacks.batch import frames_alone
+from sb3_camp.attacks.norm import L2, Norm
+from sb3_camp.attacks.registry import Attack, check_name, chosen_attack
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent, checkpoint_file, load_frozen_policy
+from sb3_camp.policy_view import LstmStates, Remembering, policy_view
+from sb3_camp.threat_models import Threat
+from sb3_camp.wrappers.channel import Channel
 from sb3_camp.wrappers.frame_layout import FrameLayout
 
 # What the wrapper gives itself
-_OWN_ARGUMENTS = {"assemble", "generators"}
+_OWN_ARGUMENTS = {"assemble", "generators", "norm"}
 
 # One copy of each policy in a process, as long as an adversary uses it: many environments attack the same one
 _POLICIES: WeakValueDictionary[tuple[str, str], BasePolicy] = WeakValueDictionary()
@@ -35,6 +39,7 @@ class AttackRequest(NamedTuple):
     :param step: Number of steps since the episode began
     :param rng: Generator of the environment's random attacks
     :param others: The observation that the frame is an entry of, None if it is no Dict
+    :param memory: What the adversary keeps from one observation to the next of an episode; empty at its start
     """
 
     frames: np.ndarray
@@ -43,6 +48,7 @@ class AttackRequest(NamedTuple):
     step: int
     rng: np.random.Generator
     others: dict[str, np.ndarray] | None = None
+    memory: dict[str, Any] | None = None
 
 
 class AttackRequests(NamedTuple):
@@ -54,6 +60,7 @@ class AttackRequests(NamedTuple):
     step: np.ndarray
     rngs: Sequence[np.random.Generator]
     others: dict[str, np.ndarray] | None = None
+    memory: Sequence[dict[str, Any] | None] = ()
 
     @classmethod
     def of(cls, requests: Sequence[AttackRequest]) -> "AttackRequests":
@@ -61,11 +68,11 @@ class AttackRequests(NamedTuple):
         :param requests: One or more, all of Dict observations or none
         :return: the same as arrays
         """
-        frames, is_newest, budget, step, rngs, others = zip(*requests, strict=True)
+        frames, is_newest, budget, step, rngs, others, memory = zip(*requests, strict=True)
         batch = None
         if others[0] is not None:
             batch = {name: np.stack([entry[name] for entry in others]) for name in others[0]}
-        return cls(np.stack(frames), np.stack(is_newest), np.array(budget), np.array(step), rngs, batch)
+        return cls(np.stack(frames), np.stack(is_newest), np.array(budget), np.array(step), rngs, batch, memory)
 
 
 class AttackAnswers(NamedTuple):
@@ -97,21 +104,42 @@ class Adversary:
     Attacks one policy, the observations of several environments in one batch.
 
     :param model: The agent: path of a checkpoint, SB3 model or policy. A frozen copy of its policy is attacked.
-    :param attack: "pgd", "apgd", "fgsm" or "random"
+    :param attack: Name of an attack, see :data:`sb3_camp.attacks.ATTACKS`
     :param settings: Keyword arguments of the attack
     :param device: Device of the copy, "auto" for a GPU if there is one
-    :raises InputError: if the attack or one of its settings cannot be used, if the model cannot be read or has no action
-        scores, or if a GPU is asked for that cannot be used
+    :param threat: The threat model
+    :param sensor_sigma: What perturbations are divided by, entry by entry, before their norm is taken; None for 1
+    :param channel: What happens to frames on their way to the policy, as far as the attack reckons with it
+    :param default_step_size: For an attack with a step size, unless the settings name one
+    :raises InputError: if the attack or one of its settings cannot be used, if the model cannot be read or cannot be attacked
+        in this way, or if a GPU is asked for that cannot be used
     """
 
-    def __init__(self, model: TrainedAgent, attack: str, settings: dict[str, Any], device: th.device | str) -> None:
-        _check_attack(attack, settings)
-        self.attack = attack
-        self.settings = settings
+    def __init__(
+        self,
+        model: TrainedAgent,
+        attack: str,
+        settings: dict[str, Any],
+        device: th.device | str,
+        threat: Threat = "episode-l2",
+        sensor_sigma: Any = None,
+        channel: Channel | None = None,
+        default_step_size: float | None = None,
+    ) -> None:
+        self.attack, self.threat = attack, threat
+        self.channel = channel or Channel()
+        with _as_of_the_wrapper():
+            self.norm = Norm.of(threat, sensor_sigma)
+            check_name(attack)
         self.device = usable_device(device, model)
         _use_one_thread_in_workers()
         self.fingerprint, self.policy = shared_policy(model, self.device)
-        action_scores(self.policy)
+        with _as_of_the_wrapper():
+            self._view = policy_view(self.policy)
+            self._attack = chosen_attack(attack, self._view, threat)
+        has_steps = default_step_size is not None and "step_size" in self._attack.arguments
+        self.settings = {**({"step_size": default_step_size} if has_steps else {}), **settings}
+        _check_settings(attack, self._attack, self._asked(), self.settings)
 
     def differences(self, other: Any) -> list[str]:
         """
@@ -120,7 +148,7 @@ class Adversary:
         """
         if not isinstance(other, Adversary):
             return ["attack"]
-        names = ("fingerprint", "device", "attack", "settings")
+        names = ("fingerprint", "device", "attack", "settings", "threat", "norm", "channel")
         return ["model" if name == "fingerprint" else name for name in names if getattr(self, name) != getattr(other, name)]
 
     def perturb(self, requests: Sequence[AttackRequest], layout: FrameLayout, key: str | None) -> list[AttackedFrame]:
@@ -145,25 +173,45 @@ class Adversary:
         # The caller may be inside of torch.no_grad or torch.inference_mode
         with th.inference_mode(False), th.enable_grad():
             frames = th.as_tensor(requests.frames, device=self.device)
-            perturbation = ATTACKS[self.attack].function(
-                action_scores(self.policy),
+            noise = self.channel.noise(requests.rngs, layout.n_stack, layout.frame_shape)
+            states = self._remembered(requests)
+            perturbation = self._attack.function(
+                self._asked(),
                 frames[:, -1],
                 th.as_tensor(requests.budget, dtype=th.float64, device=self.device),
-                assemble=self._assemble(requests, frames, layout, key),
+                assemble=self._assemble(requests, frames, layout, key, noise, states),
                 **self.settings,
-                **_generators(self.attack, requests.rngs),
+                **_own_arguments(self._attack, self.norm, requests.rngs),
             )
+            if states is not None:
+                self._remember(requests, self._assemble(requests, frames, layout, key, None, states), perturbation.received)
         answers = (perturbation.received, perturbation.spent, perturbation.flipped)
         return AttackAnswers(*(values.detach().cpu().numpy() for values in answers))
 
+    def _asked(self) -> Any:
+        """What the attack gets to know of the policy."""
+        scores, draws = self._view.scores, self.channel.draws
+        if self._attack.asks != ("scores",):
+            return self._view
+        assert scores is not None
+        return scores if not draws else lambda observed: scores(observed).unflatten(0, (-1, draws)).mean(dim=1)
+
     def _assemble(
-        self, requests: AttackRequests, frames: th.Tensor, layout: FrameLayout, key: str | None
-    ) -> Callable[[th.Tensor, th.Tensor], Any] | None:
-        """What the policy observes when the newest frames are others; None if it observes just these."""
-        if layout.is_identity and key is None:
-            return None
+        self,
+        requests: AttackRequests,
+        frames: th.Tensor,
+        layout: FrameLayout,
+        key: str | None,
+        noise: np.ndarray | None,
+        states: LstmStates | None,
+    ) -> Callable[[th.Tensor, th.Tensor], Any]:
+        """What the policy observes when the newest frames are others: with K draws of noise, K observations of each row."""
+        is_plain = layout.is_identity and key is None and noise is None and states is None and self.channel.mean is None
+        if is_plain:
+            return frames_alone
         is_newest = th.as_tensor(requests.is_newest, device=self.device)
         is_newest = is_newest.reshape(*is_newest.shape, *(1,) * len(layout.frame_shape))
+        draws = None if noise is None else th.as_tensor(noise, device=self.device)
         others: dict[str, th.Tensor] = {}
         if key is not None:
             others = self.policy.obs_to_tensor(requests.others)[0]  # type: ignore[arg-type, assignment]
@@ -173,34 +221,63 @@ class Adversary:
                 stacks = newest[:, None]
             else:
                 stacks = th.where(is_newest[rows], newest[:, None], frames[rows].to(newest.dtype))
-            observed = layout.observed(stacks)
-            return observed if key is None else {name: other[rows] for name, other in others.items()} | {key: observed}
+            if draws is not None:
+                stacks = (stacks[:, None] + draws[rows]).flatten(0, 1)
+                rows = rows.repeat_interleave(draws.shape[1])
+                if frames.dtype == th.uint8:
+                    stacks = stacks.clamp(0, 255)
+            observed: Any = layout.observed(self.channel.normalised(stacks))
+            if key is not None:
+                observed = {name: other[rows] for name, other in others.items()} | {key: observed}
+            return observed if states is None else Remembering(observed, (states[0][:, rows], states[1][:, rows]))
 
         return assemble
 
+    def _remembered(self, requests: AttackRequests) -> LstmStates | None:
+        """The states of a recurrent policy, as far as they follow from what it was sent."""
+        if self._view.advance is None:
+            return None
+        n_layers, _, size = self.policy.lstm_hidden_state_shape  # type: ignore[attr-defined,misc]
+        nothing = th.zeros(2, n_layers, size, device=self.device)
+        kept = th.stack([(memory or {}).get("states", nothing) for memory in requests.memory], dim=2)
+        return kept[0], kept[1]
 
-def _check_attack(attack: str, settings: dict[str, Any]) -> None:
-    if attack not in ATTACKS:
-        raise InputError(
-            f"AdversarialObservationWrapper: attack must be one of {', '.join([*ATTACKS, LEARNED])}, not {attack!r}."
-        )
-    parameters = inspect.signature(ATTACKS[attack].function).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    known = [name for name in known if name not in _OWN_ARGUMENTS]
-    unknown = [name for name in settings if name not in known]
+    def _remember(
+        self, requests: AttackRequests, assemble: Callable[[th.Tensor, th.Tensor], Any], received: th.Tensor
+    ) -> None:
+        assert self._view.advance is not None
+        with th.no_grad():
+            rows = th.arange(len(received), device=self.device)
+            states = th.stack(self._view.advance(assemble(received.float(), rows)))
+        for i, memory in enumerate(requests.memory):
+            if memory is not None:
+                memory["states"] = states[:, :, i]
+
+
+@contextlib.contextmanager
+def _as_of_the_wrapper() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"AdversarialObservationWrapper: {error}") from error
+
+
+def _check_settings(name: str, attack: Attack, asked: Any, settings: dict[str, Any]) -> None:
+    known = [argument for argument in attack.arguments if argument not in _OWN_ARGUMENTS]
+    unknown = [argument for argument in settings if argument not in known]
     if unknown:
         raise InputError(
-            f"AdversarialObservationWrapper: attack_kwargs names {unknown}, the attack {attack} has {', '.join(known)}."
+            f"AdversarialObservationWrapper: attack_kwargs names {unknown}, the attack {name} has {', '.join(known)}."
         )
     no_rows = th.zeros(0, 1), th.zeros(0)
     try:  # values are checked even where there is nothing to attack
-        ATTACKS[attack].function(lambda observations: observations, *no_rows, **settings, **_generators(attack, []))
+        attack.function(asked, *no_rows, **settings, **_own_arguments(attack, L2, []))
     except (TypeError, InputError) as error:
         raise InputError(f"AdversarialObservationWrapper: attack_kwargs: {error}") from error
 
 
-def _generators(attack: str, generators: Sequence[np.random.Generator]) -> dict[str, Any]:
-    return {"generators": generators} if ATTACKS[attack].draws else {}
+def _own_arguments(attack: Attack, norm: Norm, generators: Sequence[np.random.Generator]) -> dict[str, Any]:
+    return {**({"generators": generators} if attack.draws else {}), **({"norm": norm} if attack.has_norm else {})}
 
 
 def usable_device(device: th.device | str, model: TrainedAgent) -> th.device:

@@ -68,6 +68,13 @@ class FrozenNormalizeObservation(gym.ObservationWrapper, gym.utils.RecordConstru
     def _normal_space(self, space: spaces.Space) -> spaces.Box:
         return spaces.Box(-self.clip_obs, self.clip_obs, space.shape, np.float32)
 
+    def statistics(self, key: str | None) -> tuple[np.ndarray, np.ndarray] | None:
+        """
+        :param key: Entry of a Dict observation, None for an observation that is none
+        :return: what is subtracted and what is divided by, float64, in its shape; None if it is left alone
+        """
+        return self._of_entry.get(key)
+
     def observation(self, observation: Any) -> Any:
         if None in self._of_entry:
             return self._normalised(observation, *self._of_entry[None])

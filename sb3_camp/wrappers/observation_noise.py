@@ -113,6 +113,15 @@ class ObservationNoise:
         """
         return (*self._clean_keys, *self._clean_numbers)
 
+    def become(self, sigma: float) -> None:
+        """
+        Add noise of another standard deviation from now on.
+
+        :param sigma: The same for all entries that had noise so far
+        """
+        self.sigma = _checked_sigma(sigma)
+        self.sensor_sigma, self._scales, self._clean_numbers = None, {}, []
+
     @property
     def given_sigma(self) -> Any:
         """The argument ``sigma``, as JSON can hold it."""

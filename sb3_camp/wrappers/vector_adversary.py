@@ -27,14 +27,19 @@ class VectorAdversary(VectorWrapper):
 
     :param env: The vector environment to wrap, with observations in a Box, in autoreset mode next-step
     :param attacker: Computes the attacks
-    :param budget: l2 norm that all perturbations of an episode may have together
+    :param budgets: What may be spent in each env
     :param n_stack: Number of frames that the policy observes, stacked outside
     :param stack_padding: What the stack holds in front of the first frame, see ``AdversarialObservationWrapper``
     :raises InputError: if it resets in another way, or if its observations cannot be perturbed
     """
 
     def __init__(
-        self, env: VectorEnv, attacker: Attacker, budget: float, n_stack: int = 1, stack_padding: StackPadding = "reset"
+        self,
+        env: VectorEnv,
+        attacker: Attacker,
+        budgets: EpisodeBudgets,
+        n_stack: int = 1,
+        stack_padding: StackPadding = "reset",
     ) -> None:
         frame = env.single_observation_space
         if not isinstance(frame, spaces.Box) or not resets_at_next_step(env):
@@ -42,7 +47,7 @@ class VectorAdversary(VectorWrapper):
         attacked_entry(frame, None)
         VectorWrapper.__init__(self, env)
         self.attacker = attacker
-        self.budgets = EpisodeBudgets(budget, self.num_envs)
+        self.budgets = budgets
         self.flips = np.zeros(self.num_envs, dtype=np.int64)
         """In how many observations of its episode the greedy action of each env was changed, (n_envs,)"""
         self.steps = np.zeros(self.num_envs, dtype=np.int64)
@@ -62,6 +67,7 @@ class VectorAdversary(VectorWrapper):
         self._frames = np.zeros((self.num_envs, n_stack, *frame.shape), self._dtype)
         self._is_newest = np.zeros((self.num_envs, n_stack), dtype=bool)
         self._rngs: Sequence[np.random.Generator] = []
+        self._memory: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         self.single_observation_space = received_space(frame, None)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
 
@@ -88,6 +94,8 @@ class VectorAdversary(VectorWrapper):
         self.steps = np.where(starts, 0, self.steps + 1)
         self.flips[starts] = 0
         self.budgets.refill(starts)
+        for i in np.flatnonzero(starts):
+            self._memory[i].clear()
         self._remember(frames, starts)
         # No action follows the last observation of an episode
         envs = np.flatnonzero(((self.budgets.left > 0) & ~self.ended & self.wanted) | self.always)
@@ -104,7 +112,9 @@ class VectorAdversary(VectorWrapper):
 
     def _requests(self, envs: np.ndarray) -> AttackRequests:
         rngs = [self._rngs[i] for i in envs]
-        return AttackRequests(self._frames[envs], self._is_newest[envs], self.budgets.left[envs], self.steps[envs], rngs)
+        allowed, memory = self.budgets.allowed[envs], [self._memory[i] for i in envs]
+        frames, is_newest = self._frames[envs], self._is_newest[envs]
+        return AttackRequests(frames, is_newest, allowed, self.steps[envs], rngs, memory=memory)
 
     def _remember(self, frames: np.ndarray, starts: np.ndarray) -> None:
         self._frames = np.concatenate([self._frames[:, 1:], frames[:, None]], axis=1)
@@ -118,14 +128,14 @@ class VectorAdversary(VectorWrapper):
 
 
 def insert_vector_adversary(
-    envs: VectorEnv, attacker: Attacker, budget: float, n_stack: int
+    envs: VectorEnv, attacker: Attacker, budgets: EpisodeBudgets, n_stack: int
 ) -> tuple[VectorEnv, VectorAdversary]:
     """
     Put an adversary directly inside of the smoothing noise of a vector environment; without noise, inside of the frame stack.
 
     :param envs: The vector environment
     :param attacker: Computes the attacks
-    :param budget: l2 norm for an episode
+    :param budgets: What may be spent in each env
     :param n_stack: Number of frames that are stacked
     :return: the environment with the adversary, and the adversary
     """
@@ -136,8 +146,8 @@ def insert_vector_adversary(
         inner = inner.env
     places = [i for i, wrapper in enumerate(chain) if isinstance(wrapper, NoisyObservationWrapper | FrameStackObservation)]
     if not places:
-        adversary = VectorAdversary(envs, attacker, budget, n_stack)
+        adversary = VectorAdversary(envs, attacker, budgets, n_stack)
         return adversary, adversary
     outside = chain[places[-1]]
-    outside.env = adversary = VectorAdversary(outside.env, attacker, budget, n_stack)
+    outside.env = adversary = VectorAdversary(outside.env, attacker, budgets, n_stack)
     return envs, adversary
