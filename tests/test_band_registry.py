@@ -6,8 +6,11 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy import stats
+from support.attacked_results import POLICY, attacked
 from support.band_oracles import failure_by_last_crossing
+from support.report_pages import least_certificate
 
+from sb3_camp.attack_runs.consistency import compare
 from sb3_camp.certification import Band, band_registry, certified_return, plan_episodes, register_band
 from sb3_camp.certification.band_checks import checked_bounds
 from sb3_camp.certification.bands import METHODS, largest_ratio, lower_band
@@ -118,3 +121,26 @@ def test_where_it_cannot_be_computed_whether_a_band_holds_it_is_refused():
     register_band("massart", Band(massart))
     with pytest.raises(InputError, match="100,000 episodes"):
         lower_band(1, 100_001, 0.05, "massart")
+
+
+@pytest.mark.parametrize("name", ["massart", "alone"])
+def test_attacks_are_compared_with_certificates_of_registered_bands(name):
+    evaluated = np.repeat([50.0, 100.0], [300, 700])
+    register_band("massart", Band(massart))
+    register_band("alone", Band(clopper_pearson, pointwise=True))
+    support = [50.0, 100.0] if name == "alone" else None
+    bounds = certified_return(evaluated, 0.4, [0.0, 0.1], method=name, support=support)
+    known = {key: POLICY[key] for key in ("env_id", "env_kwargs", "env_wrappers", "algo", "model_sha256", "deterministic")}
+    certificate = least_certificate(
+        **known,
+        alpha=0.05,
+        method=name,
+        support=support,
+        n_episodes=1000,
+        mean_return=85.0,
+        radii=[0.0, 0.1],
+        certified_return=bounds.tolist(),
+    )
+    contradicted = compare(attacked((0.1,), [[0.0] * 200]), certificate, evaluated)
+    in_line = compare(attacked((0.1,), [evaluated.tolist()]), certificate, evaluated)
+    assert len(contradicted.violations) == 1 and not in_line.violations

@@ -13,15 +13,12 @@ import numpy as np
 import pytest
 from huggingface_hub import HfApi, ModelCard
 from support.attack_agents import write_certificate
+from support.attacked_results import POLICY, attacked
 from support.report_pages import full_certificate, least_certificate, written
 
 from sb3_camp.attack_runs.agent_results import AgentResults
-from sb3_camp.attack_runs.attack_files import write_attack
-from sb3_camp.attack_runs.attack_result import AttackSettings, attack_result
-from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.card import main
 from sb3_camp.certification.certificate import Certificate, read_certificate
-from sb3_camp.evaluation import Episodes
 from sb3_camp.files import sha256
 from sb3_camp.reporting.model_card import escaped, model_card
 
@@ -158,29 +155,9 @@ def test_the_upload_asks_the_hubs_own_client(tmp_path, monkeypatch, capsys):
 
 
 def test_an_agent_that_attacks_contradict_is_not_published(tmp_path, capsys):
-    policy = {
-        "env_id": "CartPole-v1",
-        "env_kwargs": {},
-        "env_wrappers": {"env_wrapper": [{"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.4}}]},
-        "algo": "dqn",
-        "model": "model.zip",
-        "model_sha256": "0" * 64,
-        "timesteps": 0,
-        "deterministic": True,
-        "sigma": 0.4,
-        "clean_keys": [],
-    }
     run = tmp_path / "run"
     evaluated = np.random.default_rng(0).uniform(10, 100, 1000)
-    write_certificate(run / "certification" / "certificate.json", policy, [50.0, 30.0, 20.0], evaluated)
-    settings = AttackSettings(
-        **policy,
-        **{"attack": "pgd", "objective": "targeted", "step_size": None, "multiplier": 2.0, "q_threshold": 0.0, "key": None},
-        **{"seed": 0, "n_envs": 4, "device": "cpu", "n_episodes": 400},
-    )
-    n = 800
-    returns = np.concatenate([np.full(400, 60.0), np.zeros(400)])
-    played = AttackedEpisodes(Episodes(returns, np.ones(n, int), np.ones(n)), np.zeros(n), np.ones(n, dtype=int))
-    write_attack(attack_result(settings, (0.0, 0.1), played), played, run / "attacks" / "pgd")
+    write_certificate(run / "certification" / "certificate.json", POLICY, [50.0, 30.0, 20.0], evaluated)
+    attacked((0.0, 0.1), [[60.0] * 400, [0.0] * 400], run / "attacks" / "pgd")
     assert main([str(run), "-o", str(tmp_path / "out")]) == 3
     assert "violation of the certificate" in capsys.readouterr().err and not (tmp_path / "out").exists()

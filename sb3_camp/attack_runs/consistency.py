@@ -137,8 +137,8 @@ def _promises(certificate: Certificate, evaluated: np.ndarray, radius: float) ->
     """
     thresholds, tally = np.unique(evaluated, return_counts=True)
     n_thresholds = None
-    if certificate.method == "clopper-pearson":
-        n_thresholds = max(1, sum(value > certificate.min_return for value in set(certificate.support or ())))
+    if certificate.support is not None:  # those of a pointwise band share alpha
+        n_thresholds = max(1, sum(value > certificate.min_return for value in set(certificate.support)))
     counts = np.cumsum(tally[::-1])[::-1]
     lower = lower_band(counts, evaluated.size, certificate.level, certificate.method, n_thresholds)
     # Of the lowest possible return nothing needs to be promised
