@@ -29,6 +29,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.evaluation.native import opened_native
+from sb3_camp.evaluation.normalization import normalization_of, read_normalization, statistics_beside
 from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.tuning.selection import SELECTION_MEMBER, selection_seed
 
@@ -222,13 +223,39 @@ def test_an_environment_that_cannot_be_certified_is_refused_at_the_start():
     with pytest.raises(InputError, match="needs eval_env"):
         model.learn(10, callback=certified(None))
     normalized = DQN("MlpPolicy", VecNormalize(make_vec_env(TASK, 1)), buffer_size=10, device="cpu")
-    with pytest.raises(InputError, match="VecNormalize"):
-        normalized.learn(10, callback=certified())
-    frozen = VecNormalize(make_vec_env(TASK, 1), training=False)
-    with pytest.raises(InputError, match="frozen statistics"):
-        DQN("MlpPolicy", frozen, buffer_size=10, device="cpu").learn(10, callback=certified())
-    rewards_only = DQN("MlpPolicy", VecNormalize(make_vec_env(TASK, 1), norm_obs=False), buffer_size=10, device="cpu")
-    rewards_only.learn(10, callback=certified())
+    twice = NOISY.with_normalization({"mean": [0.0] * 4, "var": [1.0] * 4})
+    with pytest.raises(InputError, match="leave out its normaliser"):
+        normalized.learn(10, callback=certified(twice))
+
+
+@pytest.mark.parametrize("settings", [{}, {"training": False}, {"norm_obs": False}])
+def test_a_training_that_normalises_is_evaluated_with_its_statistics_of_then(settings, tmp_path):
+    """A policy that was saved with them plays the same episodes again, by the statistics that were saved beside it."""
+    env = VecNormalize(make_vec_env(TASK, 2, seed=0), **settings)
+    model = DQN("MlpPolicy", env, learning_starts=50, buffer_size=1000, seed=0, device="cpu")
+    callback = certified(log_path=tmp_path, best_model_save_path=tmp_path)
+    model.learn(320, callback=callback)
+    with np.load(tmp_path / "certified_evaluations.npz", allow_pickle=False) as file:
+        log = dict(file)
+    best = int(np.argmax(log["values"]))
+    saved = tmp_path / "best_certified_model_vecnormalize.pkl"
+    assert saved.is_file() is settings.get("norm_obs", True)
+    environment = NOISY
+    if saved.is_file():
+        assert statistics_beside(tmp_path / "best_certified_model.zip") == saved
+        arguments = read_normalization(saved)
+        # The statistics moved since, unless they are frozen
+        assert (arguments == normalization_of(env)) is (not settings.get("training", True) or best == len(log["values"]) - 1)
+        environment = NOISY.with_normalization(arguments)
+    policy = DQN.load(tmp_path / "best_certified_model.zip", device="cpu")
+    seed = int(log["first_env_seeds"][best])
+    if saved.is_file():
+        with environment.opened(5) as envs:
+            again = play_episodes(policy, envs, 12, seed=seed)
+    else:
+        with opened_native(environment, 5) as envs:
+            again = play_vector_episodes(policy, envs, 12, seed=seed, step_limit=200)
+    np.testing.assert_array_equal(again.returns, log["results"][best])
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ nothing in it is executed, and files that were pickled with the old ``gym`` or a
 
 import io
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes
@@ -62,19 +64,34 @@ def read_normalization(path: Path) -> dict[str, Any] | None:
     """
     content = read_bytes(path)
     try:
-        state = vars(_StatisticsUnpickler(io.BytesIO(content)).load())
-        if not state.get("norm_obs", True):
-            return None
-        statistics = state["obs_rms"]
-        if isinstance(statistics, dict):
-            mean: Any = {key: _numbers(one.mean) for key, one in statistics.items()}
-            var: Any = {key: _numbers(one.var) for key, one in statistics.items()}
-        else:
-            mean, var = _numbers(statistics.mean), _numbers(statistics.var)
-        return {"mean": mean, "var": var, "epsilon": float(state["epsilon"]), "clip_obs": float(state["clip_obs"])}
+        return _arguments(vars(_StatisticsUnpickler(io.BytesIO(content)).load()))
     except Exception as error:  # of any kind, for what is damaged
         reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise InputError(f"{path}: not the statistics of a VecNormalize that can be read ({reason})") from error
+
+
+def normalization_of(normalizer: VecNormalize) -> dict[str, Any] | None:
+    """
+    :param normalizer: A normaliser, of a training for instance
+    :return: its statistics as they are, like :func:`read_normalization`
+    :raises InputError: if they are not finite
+    """
+    try:
+        return _arguments(vars(normalizer))
+    except ValueError as error:
+        raise InputError(f"the statistics of VecNormalize cannot be used: {error}") from error
+
+
+def _arguments(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    if not state.get("norm_obs", True):
+        return None
+    statistics = state["obs_rms"]
+    if isinstance(statistics, dict):
+        mean: Any = {key: _numbers(one.mean) for key, one in statistics.items()}
+        var: Any = {key: _numbers(one.var) for key, one in statistics.items()}
+    else:
+        mean, var = _numbers(statistics.mean), _numbers(statistics.var)
+    return {"mean": mean, "var": var, "epsilon": float(state["epsilon"]), "clip_obs": float(state["clip_obs"])}
 
 
 def _numbers(values: Any) -> Any:
@@ -89,12 +106,14 @@ def statistics_beside(model_path: Path) -> Path | None:
     Find the statistics that belong to a checkpoint, by the names that Stable-Baselines3 and the zoo give them.
 
     :param model_path: The checkpoint
-    :return: ``rl_model_vecnormalize_<steps>_steps.pkl`` beside ``rl_model_<steps>_steps.zip`` (any prefix), the
-        ``vecnormalize.pkl`` in the sub-folder of a run of the zoo, or the one beside the checkpoint; None if there is none
+    :return: ``<name>_vecnormalize.pkl`` beside ``<name>.zip``, ``rl_model_vecnormalize_<steps>_steps.pkl`` beside
+        ``rl_model_<steps>_steps.zip`` (any prefix), the ``vecnormalize.pkl`` in the sub-folder of a run of the zoo, or the one
+        beside the checkpoint; None if there is none
     """
     folder, name = model_path.parent, model_path.stem
     prefix, _, steps = name.removesuffix("_steps").rpartition("_")
-    candidates = [folder / f"{prefix}_vecnormalize_{steps}_steps.pkl"] if name.endswith("_steps") and steps.isdigit() else []
+    candidates = [folder / f"{name}_vecnormalize.pkl"]
+    candidates += [folder / f"{prefix}_vecnormalize_{steps}_steps.pkl"] if name.endswith("_steps") and steps.isdigit() else []
     candidates += sorted(args.with_name("vecnormalize.pkl") for args in folder.glob("*/args.yml"))
-    candidates += [folder / "vecnormalize.pkl", folder / f"{name}_vecnormalize.pkl"]
+    candidates += [folder / "vecnormalize.pkl"]
     return next((path for path in candidates if path.is_file()), None)

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback, EventCallback
+from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.episode_plan import n_seeds
 from sb3_camp.evaluation.native import has_known_native, opened_native, step_limit
+from sb3_camp.evaluation.normalization import normalization_of
+from sb3_camp.runs.layers import is_frozen_normalization
+from sb3_camp.runs.scenario import wrapper_entries
 from sb3_camp.tuning.criterion import CertifiedCriterion
 from sb3_camp.tuning.log_names import distinct_names
 from sb3_camp.tuning.random_state import kept_random_state
@@ -50,7 +54,11 @@ class CertifiedReturnCallback(EventCallback):
     - ``certified_evaluations.npz`` in ``log_path``, for k evaluations: ``timesteps`` (k,), ``results`` and ``ep_lengths``
       (k, m), ``certified_returns`` (k, r) with ``radii`` (r,), ``certified_radii`` (k, t) with ``targets`` (t,), ``values``
       (k,), and the settings;
-    - ``best_certified_model.zip`` in ``best_model_save_path``: the checkpoint with the highest value.
+    - ``best_certified_model.zip`` in ``best_model_save_path``: the checkpoint with the highest value, and beside it
+      ``best_certified_model_vecnormalize.pkl`` if the training normalises observations.
+
+    A training with ``VecNormalize`` is evaluated with its statistics of that moment, frozen, outside of the noise of
+    ``eval_env``: radii are in the units of the observations in front of the normaliser.
 
     A checkpoint that was selected looks better on the episodes of the selection than it is. So ``certify`` refuses
     ``certified_evaluations.npz``, and the checkpoint bears a mark: ``python -m sb3_camp.evaluate --model
@@ -175,14 +183,7 @@ class CertifiedReturnCallback(EventCallback):
         if run is not None:
             self.log_path = self.log_path or run.folder
             self.best_model_save_path = self.best_model_save_path or run.folder
-        normalizer = self.model.get_vec_normalize_env()
-        if normalizer is not None and normalizer.norm_obs:
-            if normalizer.training:
-                problem = "VecNormalize changes the units of the noise in training, so nothing can be certified"
-            else:
-                problem = "the frozen statistics of VecNormalize are not applied in the evaluations of a training"
-            raise InputError(f"{problem}: leave out normalize, or set norm_obs to False")
-        self.sigma = certifiable_sigma(self.eval_env)
+        self.sigma = certifiable_sigma(self._environment())
         for folder in (self.log_path, self.best_model_save_path):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -217,7 +218,8 @@ class CertifiedReturnCallback(EventCallback):
         :return: whether it is
         """
         with kept_random_state(self.model.device):
-            if self._player is None:
+            if self._player is None or self._normalizer() is not None:
+                self._envs.close()
                 self._player = self._open_player()
             play, n_envs = self._player
             first_seed = selection_seed(self.seed, self._n_seeds)
@@ -249,14 +251,31 @@ class CertifiedReturnCallback(EventCallback):
 
     def _open_player(self) -> tuple[Callable[..., Episodes], int]:
         """What plays the episodes, in envs that stay open until the end of the training, and their number."""
-        environment = self.eval_env
-        assert environment is not None
+        environment = self._environment()
         native = has_known_native(environment)
         n_envs = min(self.n_eval_envs or (_N_NATIVE_ENVS if native else _N_ENVS), self.n_eval_episodes)
         if native:
             vector_env = self._envs.enter_context(opened_native(environment, n_envs))
             return partial(play_vector_episodes, self.model, vector_env, step_limit=step_limit(environment)), n_envs
         return partial(play_episodes, self.model, self._envs.enter_context(environment.opened(n_envs))), n_envs
+
+    def _normalizer(self) -> VecNormalize | None:
+        """What normalises the observations of the training, if anything does."""
+        normalizer = self.model.get_vec_normalize_env()
+        return normalizer if normalizer is not None and normalizer.norm_obs else None
+
+    def _environment(self) -> EvaluationEnv:
+        """The environment of an evaluation; in a training that normalises with its statistics of now, which are frozen."""
+        assert self.eval_env is not None
+        normalizer = self._normalizer()
+        if normalizer is None:
+            return self.eval_env
+        names = [name for name, _ in wrapper_entries(self.eval_env.wrappers)]
+        if any(map(is_frozen_normalization, names)):
+            raise InputError("eval_env: leave out its normaliser, the statistics of the training are used")
+        arguments = normalization_of(normalizer)
+        assert arguments is not None
+        return self.eval_env.with_normalization(arguments)
 
     def _log(self, episodes: Episodes) -> None:
         latest = self._evaluations[-1]
@@ -296,6 +315,9 @@ class CertifiedReturnCallback(EventCallback):
             return
         path = self.best_model_save_path / "best_certified_model.zip"
         self.model.save(path)
+        normalizer = self._normalizer()
+        if normalizer is not None:
+            normalizer.save(str(path.with_name(f"{path.stem}_vecnormalize.pkl")))
         mark_selected(
             path,
             criterion=self.criterion.description(),
