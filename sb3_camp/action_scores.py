@@ -32,7 +32,8 @@ def action_scores(policy: BasePolicy) -> ActionScores:
     """
     if not isinstance(policy.action_space, spaces.Discrete):
         raise InputError(
-            f"{type(policy).__name__} has the action space {policy.action_space}; action scores need Discrete actions."
+            f"{type(policy).__name__} has the action space {policy.action_space}; action scores need Discrete actions. "
+            "Between continuous or several actions there is no gap."
         )
     if isinstance(policy, RecurrentActorCriticPolicy):
         raise InputError(

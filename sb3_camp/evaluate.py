@@ -46,7 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--q-gap",
-        help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps",
+        help="also store minimum, mean and quantiles of the gap between the two highest action scores over all steps; for "
+        "policies with Discrete actions that do not remember what they saw (DQN, QR-DQN, PPO, A2C, TRPO, ARS)",
         action="store_true",
     )
     parser.add_argument(
@@ -83,9 +84,14 @@ def _evaluate(argv: Sequence[str] | None) -> None:
 
 
 def _register() -> None:
+    from rl_zoo3.utils import ALGOS
+    from sb3_contrib import MaskablePPO
+
     import sb3_camp.zoo
 
     sb3_camp.zoo.register()
+    # Of sb3-contrib's algorithms the only one that the zoo has not: it can be played, though not trained by the zoo
+    ALGOS.setdefault("ppo_mask", MaskablePPO)
 
 
 if __name__ == "__main__":

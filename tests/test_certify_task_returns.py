@@ -80,7 +80,14 @@ def test_every_task_has_a_lowest_return_and_settings_that_may_change_it_are_its_
 
 @pytest.mark.parametrize(
     ("env_id", "lowest"),
-    [("CartPole-v0", 0), ("CartPole-v1", 0), ("Pendulum-v1", -3254.72), ("MountainCar-v0", -200), ("Acrobot-v1", -500)],
+    [
+        ("CartPole-v0", 0),
+        ("CartPole-v1", 0),
+        ("Pendulum-v1", -3254.72),
+        ("MountainCar-v0", -200),
+        ("Acrobot-v1", -500),
+        ("MountainCarContinuous-v0", -99.9),
+    ],
 )
 def test_what_is_known_of_gymnasiums_environments_holds_in_them(env_id, lowest):
     known = lowest_return(env_id, {})
@@ -97,7 +104,7 @@ def test_what_is_known_of_gymnasiums_environments_holds_in_them(env_id, lowest):
             _, reward, terminated, truncated, _ = env.step(action)
             total, done = total + float(reward), terminated or truncated
         assert total >= known
-        assert env_id in ("CartPole-v0", "CartPole-v1", "Pendulum-v1") or total == known
+        assert env_id in ("CartPole-v0", "CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0") or total == known
     assert lowest_return(env_id, {"render_mode": "rgb_array"}) == known
     for changed in ("max_episode_steps", "sutton_barto_reward", "new"):
         assert lowest_return(env_id, {changed: 1}) is None
@@ -111,6 +118,16 @@ def test_pendulum_reaches_what_is_known_as_its_lowest_reward_nearly():
     assert 0 <= reward - lowest_return("Pendulum-v1", {}) / 200 < 1e-5
 
 
+def test_a_car_that_pushes_with_full_force_and_stays_below_reaches_what_is_known_as_its_lowest_return_nearly():
+    env = gym.make("MountainCarContinuous-v0")
+    env.reset(seed=0)
+    total, done = 0.0, False
+    while not done:
+        _, reward, terminated, truncated, _ = env.step(np.array([-1.0], np.float32))
+        total, done = total + float(reward), terminated or truncated
+    assert 0 <= total - lowest_return("MountainCarContinuous-v0", {}) < 0.01
+
+
 def test_where_the_lowest_return_is_not_known_it_is_asked_for(tmp_path, capsys):
     path = tmp_path / "evaluations.npz"
     for changes, texts in (
@@ -119,7 +136,7 @@ def test_where_the_lowest_return_is_not_known_it_is_asked_for(tmp_path, capsys):
             {"env_id": "Made-v0", "min_reward": -1.5},
             ["lowest reward of a step (seen: -1.5) times the most steps of an episode"],
         ),
-        ({"env_id": "MountainCarContinuous-v0"}, ["the most steps of an episode (999 unless changed)"]),
+        ({"env_id": "BipedalWalker-v3"}, ["the most steps of an episode (1600 unless changed)"]),
         ({"env_kwargs": '{"sutton_barto_reward": true}'}, ["settings of CartPole-v1 were changed (sutton_barto_reward)"]),
     ):
         write_evaluation(path, np.arange(1.0, 30), **changes)

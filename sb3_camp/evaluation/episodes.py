@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_seeds import check_seeds, seed_episodes
-from sb3_camp.evaluation.independent_actions import actor
+from sb3_camp.evaluation.independent_actions import actor, check_no_masks
 from sb3_camp.evaluation.recorder import N_CLOSED, Episode, EpisodeRecorder
 from sb3_camp.evaluation.records import Unrecordable, as_arrays
 
@@ -72,12 +72,14 @@ def play_episodes(
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
         them is as unbiased as the whole
-    :raises InputError: if an env has no recorder or no seeder, if a wrapper keeps resets from the env, or the seed of an
-        episode from the smoothing noise, or if what is to be recorded is neither a finite number nor a boolean
+    :raises InputError: if an env has no recorder or no seeder, if it has action masks that the policy needs, if a wrapper keeps
+        resets from the env, or the seed of an episode from the smoothing noise, or if what is to be recorded is neither a
+        finite number nor a boolean
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in quotas]
     n_missing = n_episodes
+    check_no_masks(model, env)
     set_random_seed(seed)
     ends = _EpisodeEnds(env)
     seed_episodes(env, seed)

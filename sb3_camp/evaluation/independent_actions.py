@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from sb3_contrib import QRDQN
+from sb3_contrib import QRDQN, MaskablePPO
 from stable_baselines3 import DQN
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.type_aliases import PolicyPredictor
+from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 
@@ -48,6 +49,23 @@ def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np
             "would be the same in all episodes: evaluate it without --stochastic"
         )
     return partial(model.predict, deterministic=False)
+
+
+def check_no_masks(model: PolicyPredictor, env: VecEnv) -> None:
+    """
+    Refuse a policy whose actions are to be masked: the masks are computed from the state, and would show it to the policy past
+    the noise. Without them it would be another policy.
+
+    :param model: The policy
+    :param env: The environments that it plays in
+    :raises InputError: if it is a MaskablePPO, and the environment has masks for it
+    """
+    if isinstance(model, MaskablePPO) and env.has_attr("action_masks"):
+        raise InputError(
+            "the environment has action masks (action_masks), which MaskablePPO takes from the state without noise: they "
+            "would show it what the noise hides, and without them it is another policy. Train and evaluate in an environment "
+            "without masks, where an action that cannot be done does nothing or costs something"
+        )
 
 
 @contextlib.contextmanager
