@@ -145,8 +145,8 @@ def test_what_is_certified_is_the_truth_about_the_worst_case(algo, actions, tmp_
 @pytest.mark.parametrize(
     ("algo", "actions", "reason"),
     [
-        ("sac", "box", "between continuous or several actions there is no gap"),
-        ("ppo", "multidiscrete", "between continuous or several actions there is no gap"),
+        ("sac", "box", "Between continuous or several actions there is no gap"),
+        ("ppo", "multidiscrete", "Between continuous or several actions there is no gap"),
         ("ppo_lstm", "discrete", "remembers earlier observations"),
         ("ppo_mask", "discrete", "chooses among the actions that a mask allows"),
     ],

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sb3_camp.evaluation.environment import EvaluationEnv
     from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
     from sb3_camp.evaluation.episodes import Episodes, play_episodes
+    from sb3_camp.evaluation.normalization import read_normalization
     from sb3_camp.evaluation.recorder import EpisodeRecorder
     from sb3_camp.evaluation.smoothed_episodes import smoothed_episodes
     from sb3_camp.evaluation.vector_episodes import play_vector_episodes
@@ -25,6 +26,7 @@ __all__ = [
     "load_checkpoint",
     "play_episodes",
     "play_vector_episodes",
+    "read_normalization",
     "smoothed_episodes",
 ]
 
@@ -36,6 +38,7 @@ _HOME_OF = {
     "load_checkpoint": "sb3_camp.evaluation.checkpoint",
     "play_episodes": "sb3_camp.evaluation.episodes",
     "play_vector_episodes": "sb3_camp.evaluation.vector_episodes",
+    "read_normalization": "sb3_camp.evaluation.normalization",
     "smoothed_episodes": "sb3_camp.evaluation.smoothed_episodes",
 }
 

@@ -26,7 +26,7 @@ from sb3_camp.training_only import TRAINING_ONLY
 
 
 def load_checkpoint(
-    path: Path,
+    path: str | Path,
     algorithm: type[BaseAlgorithm],
     device: th.device | str = "auto",
     env_spaces: Spaces | None = None,
@@ -46,6 +46,7 @@ def load_checkpoint(
     :raises InputError: if it cannot be loaded, or is that of another algorithm; names the member of the file that cannot be
         read
     """
+    path = Path(path)
     content = read_bytes(path) if content is None else content
     try:
         check_kind(content, algorithm)

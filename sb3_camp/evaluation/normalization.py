@@ -55,13 +55,14 @@ class _StatisticsUnpickler(pickle.Unpickler):
         return _Inert()
 
 
-def read_normalization(path: Path) -> dict[str, Any] | None:
+def read_normalization(path: str | Path) -> dict[str, Any] | None:
     """
     :param path: The file that ``VecNormalize.save`` wrote
     :return: The arguments of :class:`~sb3_camp.wrappers.frozen_normalization.FrozenNormalizeObservation`, as JSON can hold
         them; None if observations are not normalised
     :raises InputError: if it cannot be read
     """
+    path = Path(path)
     content = read_bytes(path)
     try:
         return _arguments(vars(_StatisticsUnpickler(io.BytesIO(content)).load()))

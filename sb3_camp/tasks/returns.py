@@ -48,7 +48,7 @@ register_lowest_return("CartPole-v1", 0.0)
 # is computed in single precision; 200 steps
 register_lowest_return("Pendulum-v1", -16.27361 * 200, ("render_mode", "g"))
 # -0.1 force^2 for each of 999 steps, for forces in the action space, which all policies of SB3 keep to
-register_lowest_return("MountainCarContinuous-v0", -0.100001 * 999, ("render_mode", "goal_velocity"))
+register_lowest_return("MountainCarContinuous-v0", -0.1000001 * 999, ("render_mode", "goal_velocity"))
 # -1 for each of 200 steps
 register_lowest_return("MountainCar-v0", -200.0, ("render_mode", "goal_velocity"))
 # -1 for each of 500 steps, 0 for the one that reaches the goal
