@@ -72,9 +72,9 @@ def play_episodes(
         tells which envs are in an episode that counts
     :return: the episodes by turns of the envs: the first episode of each env, then the second of each ...; any first part of
         them is as unbiased as the whole
-    :raises InputError: if an env has no recorder or no seeder, if it has action masks that the policy needs, if a wrapper keeps
-        resets from the env, or the seed of an episode from the smoothing noise, or if what is to be recorded is neither a
-        finite number nor a boolean
+    :raises InputError: if an env has no recorder or no seeder, if it has action masks that the policy needs, if a wrapper
+        keeps resets from the env, or the seed of an episode from the smoothing noise, or if what is to be recorded is neither
+        a finite number nor a boolean
     """
     quotas = [(n_episodes + i) // env.num_envs for i in range(env.num_envs)]
     played: list[list[Episode]] = [[] for _ in quotas]
