@@ -233,3 +233,17 @@ def test_sensors_are_attacked_in_units_of_their_sigma(puller, tmp_path):
     # The noise of the first sensor alone costs 0.5^2 at each step, the attack (0.6 * 0.5)^2 besides
     assert content["budgets"][0]["mean_return"] == pytest.approx(-10 * (0.25 + 0.09), rel=0.12)
     assert math.isclose(content["spread"], 1)
+
+
+def test_an_agent_behind_its_normaliser_is_attacked_through_it_in_raw_units(puller, tmp_path, capsys):
+    noise = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.1}}"
+    normaliser = "{'sb3_camp.wrappers.FrozenNormalizeObservation': {'mean': [0, 1, 2], 'var': [0.25, 4, 9], 'epsilon': 0}}"
+    wrappers = ("-params", f"env_wrapper:[{noise}, {normaliser}]")
+    arguments = ("--attack", "critic", "--threat", "step-l2", "--epsilon", 0, 0.3, "--sigma", 0, "-n", 200)
+    assert pull(puller, *arguments, *wrappers, "-o", tmp_path) == 0
+    clean, attacked = result(tmp_path)["budgets"]
+    # The action is -2 s[0], and with s[0] shown 0.3 lower it is 0.6 higher: (s[0] - 0.6)^2 is lost in place of s[0]^2
+    assert clean["mean_return"] - attacked["mean_return"] == pytest.approx(10 * 0.6**2, rel=0.25)
+    assert attacked["max_spent"] == pytest.approx(0.3, rel=1e-4)
+    assert pull(puller, *arguments, "--sigma", 0.1, 0.1, 0.1, *wrappers, "-o", tmp_path / "other") == 2
+    assert "another sigma" in error_line(capsys)
