@@ -107,7 +107,7 @@ def robust_sarsa(
     :raises InputError: as :func:`sb3_camp.attacks.mad`, or if there is no critic
     """
     if critic is None:
-        raise InputError("the attack robust-sarsa needs a critic: train one with python -m sb3_camp.attack")
+        raise InputError("the attack robust-sarsa needs a critic: the command attack trains one")
     values = critic
 
     def objective(clean: Any) -> Any:
