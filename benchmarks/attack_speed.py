@@ -6,6 +6,9 @@ CartPole: a network of 64-64, taught to push the cart under the leaning pole, an
 get another action, as at the smallest budget of the paper. 5 actions: the same with random weights, of the size of the Highway
 task. NatureCNN: random weights and random images, of which the newest of 4 frames is attacked. The more rows need few steps
 where another needs many, the less a batch gains. The three ways take turns, so that a noisy machine disturbs all alike.
+
+Then whole episodes: `attack` with its defaults on CartPole with one frame and sigma 0.4, all envs as one array (native)
+against one by one (dummy), CPU time per step of an attacked episode. The victim is the network from above, or `--victim`.
 Prints one line of JSON at the end.
 """
 
@@ -15,16 +18,26 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch as th
+from rl_zoo3.utils import ALGOS
+from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.torch_layers import NatureCNN
 
+import sb3_camp.zoo
+from sb3_camp.attack_runs.attack_player import AttackPlayer
+from sb3_camp.attack_runs.attacked_env import attacked_frames
 from sb3_camp.attacks import Assemble, Scores, pgd
+from sb3_camp.evaluation import EvaluationEnv
+from sb3_camp.evaluation.episode_plan import Chunk
 
 MULTIPLIER = 2.0
+SIGMA = 0.4
 
 
 class Task(NamedTuple):
@@ -147,6 +160,43 @@ def compare(name: str, task: Task, repetitions: int) -> dict[str, Any]:
     return result
 
 
+def taught(task: Task) -> DQN:
+    """A DQN with the network of a task."""
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=1, policy_kwargs={"net_arch": [64, 64]}, device="cpu")
+    assert isinstance(task.scores, th.nn.Module)
+    model.policy.q_net.q_net.load_state_dict(task.scores.state_dict())
+    return model
+
+
+def whole_episodes(
+    victim: BaseAlgorithm, budgets: list[float], n_episodes: dict[str, int], repetitions: int
+) -> list[dict[str, Any]]:
+    """
+    :return: at each budget, CPU time per step of an episode under pgd in microseconds, native and dummy, and their ratio:
+        median, least and most
+    """
+    environment = EvaluationEnv("camp/CartPole1-v0", env_kwargs={"sigma": SIGMA})
+    frames = attacked_frames(environment, victim, Path("victim"))
+    players = {
+        name: AttackPlayer(victim, environment, frames, SIGMA, name == "native", n, True) for name, n in n_episodes.items()
+    }
+    rows = []
+    for budget in budgets:
+        times: dict[str, list[float]] = {name: [] for name in players}
+        for seed in range(repetitions):
+            for name, player in players.items():
+                with player.opened("pgd", {}, budget) as play:
+                    started = time.process_time()
+                    played = play(Chunk(player.n_envs, 2**30 + 100_000 * seed), lambda: None)
+                    times[name].append((time.process_time() - started) / int(played.episodes.lengths.sum()))
+        ratios = [dummy / native for dummy, native in zip(times["dummy"], times["native"], strict=True)]
+        medians = {name: round(1e6 * statistics.median(values), 1) for name, values in times.items()}
+        spread = [round(value, 1) for value in (statistics.median(ratios), min(ratios), max(ratios))]
+        print(f"budget {budget:g}: dummy {medians['dummy']} us, native {medians['native']} us per step, {spread} times")
+        rows.append({"budget": budget, "microseconds": medians, "times": spread})
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=64, help="rows of a batch of states (default: %(default)s)")
@@ -154,17 +204,24 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7, help="measurements of each way (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="PyTorch threads (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="seed of networks and states (default: %(default)s)")
-    parser.add_argument("--short", action="store_true", help="3 measurements, 2 images")
+    parser.add_argument("--victim", type=Path, help="checkpoint of an agent for CartPole with one frame")
+    parser.add_argument("--algo", default="camp_dqn", help="the zoo's name of its algorithm (default: %(default)s)")
+    parser.add_argument("--short", action="store_true", help="3 measurements, 2 images, few episodes")
     args = parser.parse_args()
+    budgets, n_episodes = [0.0, 0.2, 0.6], {"native": 1000, "dummy": 64}
     if args.short:
         args.repetitions, args.images = 3, 2
+        budgets, n_episodes = [0.2], {"native": 500, "dummy": 8}
+    sb3_camp.zoo.register()
     th.set_num_threads(args.threads)
     th.manual_seed(args.seed)
-    results = {
+    results: dict[str, Any] = {
         "cartpole": compare("CartPole", cartpole(args.rows), args.repetitions),
         "five_actions": compare("5 actions", five_actions(args.rows), args.repetitions),
         "nature_cnn": compare("NatureCNN", nature_cnn(args.images), args.repetitions),
     }
+    victim = taught(cartpole(1)) if args.victim is None else ALGOS[args.algo].load(args.victim, device="cpu")
+    results["episodes"] = whole_episodes(victim, budgets, n_episodes, min(3, args.repetitions))
     print(json.dumps({"benchmark": "attack_speed", "threads": args.threads, "results": results}))
 
 

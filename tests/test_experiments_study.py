@@ -219,6 +219,9 @@ def test_best_and_last_checkpoint_are_attacked_with_and_without_noise():
     assert "--load-best" not in own and "--load-best" in best
     assert option(own, "--budget", 2) == ["0", "0.5"] and option(own, "-n") == "50" and option(own, "--n-envs") == "20"
     assert "--sigma" not in own and option(clean, "--sigma") == "0"
+    learned = command("attacking", "best", "learned", attack={**attack, "adversary_timesteps": 5000})
+    assert option(learned, "--attack") == "learned" and option(learned, "--adversary-timesteps") == "5000"
+    assert "--adversary-timesteps" not in own
 
 
 # What is refused

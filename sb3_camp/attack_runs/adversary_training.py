@@ -2,22 +2,23 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from tqdm import tqdm
 
+from sb3_camp.attack_names import LEARNED
 from sb3_camp.attack_runs.attack_player import AttackPlayer
-from sb3_camp.attacks.registry import LEARNED
 from sb3_camp.files import write_file
 from sb3_camp.learned_adversary.games import adversaries_of, native_game, single_game
 from sb3_camp.learned_adversary.training import train_adversary
 from sb3_camp.learned_adversary.vec_env import AdversaryVecEnv
 from sb3_camp.wrappers.episode_budget import EpisodeBudgets
 
-_N_ENVS, _N_NATIVE_ENVS = 16, 256
-_STEPS, _NATIVE_STEPS = 300_000, 4_000_000
+_N_ENVS, _N_NATIVE_ENVS = 16, 512
+_STEPS, _NATIVE_STEPS = 300_000, 10_000_000
 # In a quarter of the episodes a part of the budget is gone from the start, so that one adversary can attack with any budget
 _SHORTENED = 0.25
 
@@ -57,19 +58,19 @@ def adversary_env(player: AttackPlayer, budget: float, seed: int, n_envs: int | 
     :param n_envs: Number of envs, by default what is fast
     :return: A context with the environment of an adversary of the policy
     """
-    view, rng = player.view(), np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+    view = player.view()
     with contextlib.ExitStack() as stack:
         if player.native:
             n_envs = n_envs or _N_NATIVE_ENVS
             envs, adversary = stack.enter_context(player.opened_native(budget, n_envs))
             budgets = [adversary.budgets]
-            game = native_game(player.model, envs, adversary, seed, player.deterministic)
+            game = native_game(player.model, envs, adversary, player.deterministic)
         else:
             n_envs = n_envs or _N_ENVS
             env = stack.enter_context(player.opened_single(LEARNED, {"agent": None, "view": view}, budget, n_envs))
             budgets = [one.budgets for one in adversaries_of(env)]
-            game = single_game(player.model, env, seed, player.deterministic)
-        learning = AdversaryVecEnv(game, view, n_envs, lambda starts: _shorten(budgets, starts, rng))
+            game = single_game(player.model, env, player.deterministic)
+        learning = AdversaryVecEnv(game, view, n_envs, seed, partial(_shorten, budgets))
         stack.callback(learning.close)
         yield learning
 

@@ -3,10 +3,7 @@
 import argparse
 from pathlib import Path
 
-import numpy as np
-from gymnasium import spaces
-
-from sb3_camp.attacks.registry import ATTACKS, LEARNED, ROBUST_SARSA
+from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA
 from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, parse_sigma
@@ -14,8 +11,6 @@ from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments
 from sb3_camp.threat_models import THREATS, is_per_step
 from sb3_camp.wrappers.observation_noise import Sigma
 
-_BUDGETS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_PIXEL = 255
 # Squares of larger numbers are out of the range of float32
 _LARGEST = 1e18
 _MOST_DRAWS = 10_000
@@ -23,20 +18,26 @@ _MOST_DRAWS = 10_000
 
 def attack_parser() -> argparse.ArgumentParser:
     """
-    :return: parser of the command; the zoo must be registered before
+    :return: parser of the command, which needs neither PyTorch nor the zoo
     """
     parser = argparse.ArgumentParser(
         prog="attack",
         usage=f"{invocation('attack')} --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
         description="Play exactly N episodes of one fixed policy at each budget of an adversary on its observations.",
     )
-    parser.add_argument("--attack", help="the attack (default: %(default)s)", choices=[*ATTACKS, LEARNED], default="pgd")
+    parser.add_argument(
+        "--attack",
+        help="the attack: pgd, apgd, fgsm, random, mad, critic, robust-sarsa, learned, or one that a package registers; all: "
+        "those that apply, one after the other, and which is the strongest (default: %(default)s)",
+        metavar="NAME",
+        default="pgd",
+    )
     parser.add_argument(
         "--adversary", help="for learned: the trained adversary, a checkpoint of SB3 (default: train one, by PPO)", type=Path
     )
     parser.add_argument(
         "--adversary-timesteps",
-        help="steps to train an adversary for (default: 4,000,000 in a native vector environment, else 300,000)",
+        help="steps to train an adversary for (default: 10,000,000 in a native vector environment, else 300,000)",
         type=int,
     )
     parser.add_argument(
@@ -110,7 +111,7 @@ def attack_parser() -> argparse.ArgumentParser:
         parser,
         n_episodes=1_000,
         n_episodes_help="number of episodes at each budget (default: %(default)s)",
-        output_help="folder for the results (default: attacks/<attack>_sigma<S>/ beside the model)",
+        output_help="folder for the results (default: attacks/<attack>_sigma<S>/ beside the model; all: attacks/)",
         n_envs=None,
         n_envs_help="number of envs that play at once (default: 64, native: 1024)",
     )
@@ -130,12 +131,10 @@ def check_numbers(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not 0 < value <= _LARGEST:
             raise InputError(f"--{name.replace('_', '-')} must be a positive number up to {_LARGEST:g}, not {value:g}")
-    if args.attack == "fgsm" and args.multiplier is not None:
-        raise InputError("--multiplier is not for fgsm, which takes one step")
-    if args.attack != LEARNED and (args.adversary is not None or args.adversary_timesteps is not None):
-        raise InputError("--adversary and --adversary-timesteps are for --attack learned")
-    if args.attack != ROBUST_SARSA and args.critic is not None:
-        raise InputError("--critic is for --attack robust-sarsa")
+    if args.attack not in (LEARNED, ALL) and (args.adversary is not None or args.adversary_timesteps is not None):
+        raise InputError("--adversary and --adversary-timesteps are for --attack learned and all")
+    if args.attack not in (ROBUST_SARSA, ALL) and args.critic is not None:
+        raise InputError("--critic is for --attack robust-sarsa and all")
     if args.adversary is not None and args.adversary_timesteps is not None:
         raise InputError("--adversary-timesteps is for an adversary that is trained now, not for --adversary")
     if args.adversary_timesteps is not None and args.adversary_timesteps < 1:
@@ -180,14 +179,3 @@ def _sigma(words: list[str] | None) -> Sigma | None:
     if isinstance(sigma, ShareOfDeviation):
         raise InputError("--sigma auto:SHARE is for evaluate: give the sigmas that it has told")
     return sigma
-
-
-def attack_budgets(args: argparse.Namespace, space: spaces.Box) -> list[float]:
-    """
-    :param args: Arguments of the command
-    :param space: Space of the frames that are attacked
-    :return: the budgets, or the bounds on each observation, ascending
-    """
-    given = args.epsilon if is_per_step(args.threat) else args.budget
-    unit = _PIXEL if space.dtype == np.uint8 else 1
-    return [unit * budget for budget in _BUDGETS] if given is None else sorted({abs(size) for size in given})

@@ -11,12 +11,13 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_camp.attack_names import LEARNED
 from sb3_camp.attack_runs.attacked_env import AttackedFrames, attacked_environment
 from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes, play_attacked_episodes, play_attacked_vector_episodes
 from sb3_camp.attack_runs.observation_path import ObservationPathCheck
 from sb3_camp.attacks.adversary_view import AdversaryView
 from sb3_camp.attacks.norm import Norm
-from sb3_camp.attacks.registry import LEARNED, Attack, chosen_attack
+from sb3_camp.attacks.registry import Attack, chosen_attack
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk

@@ -7,8 +7,8 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.type_aliases import PolicyPredictor
 
+from sb3_camp.attack_names import LEARNED
 from sb3_camp.attack_runs.attack_player import AttackPlayer
-from sb3_camp.attacks.registry import LEARNED
 from sb3_camp.learned_adversary.games import Question, single_game
 from sb3_camp.wrappers.adversary import AttackAnswers
 
@@ -28,8 +28,8 @@ def observed_steps(player: AttackPlayer, acting: PolicyPredictor, n_steps: int, 
     nothing = {"agent": None, "view": player.view()}
     unmoved = np.zeros(N_ENVS), np.zeros(N_ENVS, dtype=bool)
     with player.opened_single(LEARNED, nothing, 0.0, N_ENVS) as env:
-        game = single_game(acting, env, seed % 2**32, player.deterministic)
-        question = game.start()
+        game = single_game(acting, env, player.deterministic)
+        question = game.start(seed % 2**32)
         try:
             for _ in range(-(-n_steps // N_ENVS)):
                 yield question, _observed(player, question)

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA
 from sb3_camp.attacks.batch import Perturbation
 from sb3_camp.attacks.gradient_attacks import apgd, fgsm, pgd
 from sb3_camp.attacks.maximize import critic, mad
@@ -12,11 +13,6 @@ from sb3_camp.attacks.robust_sarsa import robust_sarsa
 from sb3_camp.errors import InputError
 from sb3_camp.policy_view import PolicyView
 from sb3_camp.threat_models import Threat, is_per_step
-
-LEARNED = "learned"
-"""The name of the attack by a trained adversary, which is no function of scores"""
-ROBUST_SARSA = "robust-sarsa"
-"""The name of the attack that needs a learned critic"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ def register_attack(name: str, attack: Attack) -> None:
     :param attack: The attack
     :raises InputError: if another attack has this name
     """
-    if name == LEARNED or ATTACKS.get(name, attack) != attack:
+    if name in (LEARNED, ALL) or ATTACKS.get(name, attack) != attack:
         raise InputError(f"there is an attack {name!r} already: choose another name")
     ATTACKS[name] = attack
 

@@ -5,7 +5,7 @@ A few copies are played side by side, with the same seeds and actions, and again
 wrapper is called does not matter.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episodes import leave_games
+from sb3_camp.runs.noise_placement import SmoothingNoise
 
 _SEED, _STRIDE = 2**29, 16
 _N_STEPS, _N_STEPS_BETWEEN = 4, 8
@@ -37,7 +38,16 @@ N_COPIES = len(_COPIES)
 """Number of envs that :func:`check_behaviour` takes."""
 
 
-def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
+def entries_without_noise(noise: SmoothingNoise) -> set[str]:
+    """
+    :param noise: A smoothing noise
+    :return: the entries of a Dict observation that have none of it
+    """
+    sensors = noise.sensor_sigma if isinstance(noise.sensor_sigma, Mapping) else {}
+    return {*noise.clean_keys, *(key for key, sigma in sensors.items() if not np.any(sigma))}
+
+
+def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool = True) -> None:
     """
     Check that the policy sees the smoothing noise, and that a seeded reset forgets what was before.
 
@@ -49,13 +59,14 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
 
     :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
     :param clean_keys: Entries of a Dict observation that have no noise
+    :param noisy: Whether its smoothing noise, if it has any, has a sigma above 0
     :raises InputError: if one of these does not hold
     """
     new = list(_played(env, _COPIES, _N_STEPS))
     for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
         pass
     used = list(_played(env, _COPIES, _N_STEPS))
-    if env.has_attr("choose_noise"):
+    if noisy and env.has_attr("choose_noise"):
         _check_noise(new, clean_keys)
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
         _check_memory(new, used)
@@ -70,6 +81,7 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = ()) -> None:
 def _played(env: VecEnv, copies: list[_Copy], n_steps: int) -> Iterator[dict[str, np.ndarray]]:
     """What the policy would see at the reset and after each step, by entry, with the ends of episodes among them."""
     leave_games(env)
+    env.unwrapped._reset_seeds()  # those that the zoo has given the envs, a different one each, would come before these
     has_noise = env.has_attr("choose_noise")
     for i, copy in enumerate(copies):
         env.env_method("seed_each_episode", copy.seed, _STRIDE, indices=i)

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from sb3_camp.certification.independence import check_independent
 from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.agents import Agent, NoiseOn, find_agent
-from sb3_camp.evaluation.behaviour_checks import N_COPIES, check_behaviour
+from sb3_camp.evaluation.behaviour_checks import N_COPIES, check_behaviour, entries_without_noise
 from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint
 from sb3_camp.evaluation.env_versions import env_versions
 from sb3_camp.evaluation.environment import EvaluationEnv
@@ -116,7 +116,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
     native = _plays_native(environment, args.vec_env)
     with environment.opened(N_COPIES) as env:
         check_spaces(model, env, model_path)
-        check_behaviour(env, _clean_keys(noise))
+        check_behaviour(env, entries_without_noise(noise))
     if args.num_threads is None and not _observes_images(model.observation_space):
         th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
     versions_of_env = env_versions(environment)
@@ -263,17 +263,11 @@ def _plays_native(environment: EvaluationEnv, vec_env: str) -> bool:
         raise InputError(f"--vec-env native: {error}: leave it out") from error
 
 
-def _clean_keys(noise: SmoothingNoise) -> set[str]:
-    """The entries of a Dict observation that have no noise."""
-    sensors = noise.sensor_sigma if isinstance(noise.sensor_sigma, Mapping) else {}
-    return {*noise.clean_keys, *(key for key, sigma in sensors.items() if not np.any(sigma))}
-
-
 def _are_pixels(model: BaseAlgorithm, noise: SmoothingNoise) -> bool:
     """Whether all that has noise are pixel values, so that sigma is in their units."""
     space = model.observation_space
     entries = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-    return all(entry.dtype == np.uint8 for key, entry in entries.items() if key not in _clean_keys(noise))
+    return all(entry.dtype == np.uint8 for key, entry in entries.items() if key not in entries_without_noise(noise))
 
 
 def _observes_images(space: spaces.Space) -> bool:

@@ -39,20 +39,21 @@ class Game:
     """
     A policy that plays, one question for all envs at each step.
 
-    :param play: Plays for ever, and calls its argument with each question for the answers
+    :param play: Plays for ever, with envs of a seed, and calls its first argument with each question for the answers
     """
 
-    def __init__(self, play: Callable[[Callable[[Question], AttackAnswers]], None]) -> None:
+    def __init__(self, play: Callable[[Callable[[Question], AttackAnswers], int], None]) -> None:
         self._play = play
         self._player: greenlet | None = None
         self._hub: Any = None
 
-    def start(self) -> Question:
+    def start(self, seed: int) -> Question:
         """
+        :param seed: Seed of the envs
         :return: the first question of a game that begins anew
         """
         self.stop()
-        self._player = greenlet(lambda: self._play(self._ask))
+        self._player = greenlet(lambda: self._play(self._ask, seed))
         return self._turn()
 
     def answer(self, answers: AttackAnswers) -> Question:
@@ -79,17 +80,16 @@ class Game:
         return self._hub.switch(question)
 
 
-def native_game(model: PolicyPredictor, envs: VectorEnv, adversary: VectorAdversary, seed: int, deterministic: bool) -> Game:
+def native_game(model: PolicyPredictor, envs: VectorEnv, adversary: VectorAdversary, deterministic: bool) -> Game:
     """
     :param model: The policy that plays
     :param envs: Its vector environment
     :param adversary: The adversary in it
-    :param seed: Seed of the envs
     :param deterministic: Whether it acts without random choices
     :return: the game
     """
 
-    def play(ask: Callable[[Question], AttackAnswers]) -> None:
+    def play(ask: Callable[[Question], AttackAnswers], seed: int) -> None:
         adversary.always = True
         adversary.attacker = lambda requests: ask(Question(requests, adversary.rewards, adversary.starts))
         act = actor(model, deterministic)
@@ -102,11 +102,10 @@ def native_game(model: PolicyPredictor, envs: VectorEnv, adversary: VectorAdvers
     return Game(play)
 
 
-def single_game(model: PolicyPredictor, env: VecEnv, seed: int, deterministic: bool) -> Game:
+def single_game(model: PolicyPredictor, env: VecEnv, deterministic: bool) -> Game:
     """
     :param model: The policy that plays
     :param env: Its envs, a :class:`BatchedAttackVecEnv` or a wrapper of one
-    :param seed: Seed of the envs
     :param deterministic: Whether it acts without random choices
     :return: the game
     """
@@ -114,7 +113,7 @@ def single_game(model: PolicyPredictor, env: VecEnv, seed: int, deterministic: b
     assert isinstance(batched, BatchedAttackVecEnv)
     adversaries = list(adversaries_of(env))
 
-    def play(ask: Callable[[Question], AttackAnswers]) -> None:
+    def play(ask: Callable[[Question], AttackAnswers], seed: int) -> None:
         def answer(requests: list[AttackRequest]) -> list[AttackedFrame]:
             if len(requests) != len(adversaries):
                 raise InputError("an env gives other than one observation at a step: no adversary can learn in it")

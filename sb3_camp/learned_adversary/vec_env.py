@@ -1,6 +1,6 @@
 """The environment of an adversary that learns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ class AdversaryVecEnv(VecEnv):
     A vectorized environment of SB3 in which an adversary acts: its actions perturb what a fixed policy observes, within what
     is left of the l2 budget of the episode, and its reward is minus the policy's. See :class:`AdversaryView` for the spaces.
 
+    ``seed`` seeds the envs of the game at the next reset; other resets begin it with new seeds.
+
     An episode of a native vector environment ends one step later than the policy's, with a step in which nothing happens.
 
     :param game: The policy at play
     :param view: What the adversary observes and what its actions mean
     :param n_envs: Number of envs of the game
-    :param shorten: Called with a bool array (n_envs,) of episodes that begin: may spend a part of their budgets, so that the
-        adversary learns what to do with less; None to leave them
+    :param seed: Seed of the seeds
+    :param shorten: Called with a bool array (n_envs,) of episodes that begin, and a generator: may spend a part of their
+        budgets, so that the adversary learns what to do with less, and returns what is left; None to leave them
     """
 
     render_mode = None
@@ -33,11 +36,13 @@ class AdversaryVecEnv(VecEnv):
         game: Game,
         view: AdversaryView,
         n_envs: int,
-        shorten: Callable[[np.ndarray], np.ndarray] | None = None,
+        seed: int,
+        shorten: Callable[[np.ndarray, np.random.Generator], np.ndarray] | None = None,
     ) -> None:
         super().__init__(n_envs, view.observation_space, view.action_space)
         self.game, self.view = game, view
         self._shorten = shorten
+        self._rng = self._of_game = np.random.default_rng(seed)
         self._question: Question | None = None
         self._actions = np.empty(0)
         self._last = np.empty(0)
@@ -46,7 +51,10 @@ class AdversaryVecEnv(VecEnv):
         """Returns of the policy in the episodes that have ended"""
 
     def reset(self) -> VecEnvObs:
-        self._question = self.game.start()
+        seed = int(self._rng.integers(2**31)) if self._seeds[0] is None else self._seeds[0]
+        self._of_game = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self._question = self.game.start(seed)
+        self._reset_seeds()
         self._totals[:] = 0.0
         self._last = self._observed(self._question, np.ones(self.num_envs, dtype=bool))
         return self._last
@@ -74,15 +82,14 @@ class AdversaryVecEnv(VecEnv):
     def _observed(self, question: Question, starts: np.ndarray) -> np.ndarray:
         requests = question.requests
         if self._shorten is not None and starts.any():
-            self._question = Question(requests._replace(budget=self._shorten(starts)), question.rewards, question.starts)
+            self._question = Question(
+                requests._replace(budget=self._shorten(starts, self._of_game)), question.rewards, question.starts
+            )
             requests = self._question.requests
         return self.view.observations(requests.frames[:, -1], requests.budget, requests.step)
 
     def close(self) -> None:
         self.game.stop()
-
-    def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        return [None] * self.num_envs  # the game has a seed of its own
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
         return [getattr(self, attr_name)] * len(list(self._get_indices(indices)))

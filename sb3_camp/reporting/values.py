@@ -6,10 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sb3_camp.attack_runs.agent_results import AgentResults
-from sb3_camp.attack_runs.attack_result import AttackResult
+from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
+from sb3_camp.attack_runs.verdict import Strongest, strongest
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
 from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
+from sb3_camp.errors import InputError
 
 _ROWS = 13
 _PIXEL = 255
@@ -90,9 +92,11 @@ def attack_table(results: AgentResults, names: Sequence[str]) -> Table:
     """
     :param results: A certificate and the attacks that it speaks of
     :param names: What each attack is called
-    :return: mean returns under attack beside what is certified
+    :return: mean returns under attack beside what is certified, and those of the strongest attack, if there are several whose
+        episodes are there
     """
     rows = []
+    best = _strongest(results.contents)
     for budget in np.unique([one.budget for attack in results.contents for one in attack.budgets]).tolist():
         certified = results.certificate.value_at(budget)
         rows.append(
@@ -100,17 +104,32 @@ def attack_table(results: AgentResults, names: Sequence[str]) -> Table:
                 exact(budget),
                 "not covered" if certified is None else floor_decimals(certified, 3),
                 *(_mean(attack, budget) for attack in results.contents),
+                *([best[budget]] if best else []),
             ]
         )
-    return Table(["budget", "certified", *names], rows)
+    return Table(["budget", "certified", *names, *(["the strongest"] if best else [])], rows)
+
+
+def _strongest(attacks: Sequence[AttackResult]) -> dict[float, str]:
+    """Name and mean return of the strongest attack at each budget; empty where there is nothing to choose from."""
+    if len(attacks) < 2:
+        return {}
+    try:
+        return {one.budget: f"{one.attack}: {_with_interval(one)}" for one in strongest(attacks)}
+    except InputError:  # the returns of one of them are gone
+        return {}
 
 
 def _mean(attack: AttackResult, budget: float) -> str:
     for one in attack.budgets:
         if one.budget == budget:
-            interval = one.confidence_interval
-            return f"{one.mean_return:.2f}" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
+            return _with_interval(one)
     return "–"
+
+
+def _with_interval(one: BudgetResult | Strongest) -> str:
+    interval = one.confidence_interval
+    return f"{one.mean_return:.2f}" + ("" if interval is None else f" ({interval[0]:.2f} to {interval[1]:.2f})")
 
 
 def _ratio(certificate: Certificate, index: int) -> str:

@@ -63,6 +63,10 @@ _OWN = {
 }
 
 
+# The task of an adversary, which takes its victim as an argument: no task of the paper, without a sigma of its own
+_ADVERSARY = "camp/Adversary-v0"
+
+
 def register_tasks() -> None:
     """
     Register the tasks of this package; ``import sb3_camp`` does it.
@@ -71,6 +75,8 @@ def register_tasks() -> None:
     """
     for env_id, task in _OWN.items():
         register_task(env_id, task)
+    if _ADVERSARY not in gym.registry:
+        gym.register(_ADVERSARY, entry_point="sb3_camp.attack_runs.adversary_task:AdversaryEnv")
 
 
 def default_sigma(env_id: str) -> float | None:

@@ -1,6 +1,6 @@
 """Native vector environments in the zoo: ``vec_env_wrapper: sb3_camp.vec_env.native`` in a yml or in ``-params``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -27,6 +27,17 @@ def native(venv: VecEnv) -> VecEnv:
     """
     if not isinstance(venv, DummyVecEnv):
         raise InputError("sb3_camp.vec_env.native must be the first vec_env_wrapper, and --vec-env must be dummy")
+    envs = _Closing(built_native(_described(venv.envs[0]), venv.num_envs), monitor_log(venv))
+    envs.replaced = venv
+    envs.seed(venv._seeds[0])
+    return envs
+
+
+def monitor_log(venv: DummyVecEnv) -> Callable[[int, Row], None]:
+    """
+    :param venv: Envs in a ``Monitor`` each
+    :return: writes the episode of an env, the entries of its ``info["episode"]``, into the file of its monitor
+    """
     monitors = [_monitor(env) for env in venv.envs]
 
     def log(i: int, episode: Row) -> None:
@@ -34,10 +45,7 @@ def native(venv: VecEnv) -> VecEnv:
         if writer is not None:
             writer.write_row(dict(episode))
 
-    envs = _Closing(built_native(_described(venv.envs[0]), venv.num_envs), log)
-    envs.replaced = venv
-    envs.seed(venv._seeds[0])
-    return envs
+    return log
 
 
 class _Closing(NativeVecEnv):

@@ -11,8 +11,9 @@ import torch as th
 from gymnasium import spaces
 from stable_baselines3.common.atari_wrappers import EpisodicLifeEnv
 
+from sb3_camp.attack_names import LEARNED
 from sb3_camp.attacks.batch import whole_steps
-from sb3_camp.attacks.registry import ATTACKS, LEARNED
+from sb3_camp.attacks.registry import ATTACKS
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import TrainedAgent
 from sb3_camp.threat_models import Threat, is_per_step

@@ -270,8 +270,10 @@ def _check_settings(name: str, attack: Attack, asked: Any, settings: dict[str, A
             f"AdversarialObservationWrapper: attack_kwargs names {unknown}, the attack {name} has {', '.join(known)}."
         )
     no_rows = th.zeros(0, 1), th.zeros(0)
+    # Rows of one entry are none that a policy could observe, and an attack may ask for the scores of no rows
+    checked = (lambda rows: rows) if attack.asks == ("scores",) else asked
     try:  # values are checked even where there is nothing to attack
-        attack.function(asked, *no_rows, **settings, **_own_arguments(attack, L2, []))
+        attack.function(checked, *no_rows, **settings, **_own_arguments(attack, L2, []))
     except (TypeError, InputError) as error:
         raise InputError(f"AdversarialObservationWrapper: attack_kwargs: {error}") from error
 

@@ -1,6 +1,6 @@
 """A trained adversary at work."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,18 +35,26 @@ class LearnedAdversary:
         no answers, but is given them by an :class:`~sb3_camp.learned_adversary.AdversaryVecEnv`
     :param view: What it observes and what its actions mean
     :param device: Device of the victim's policy
+    :param statistics: By which its observations are normalised, as ``mean``, ``var``, ``epsilon`` and ``clip_obs`` of SB3's
+        ``VecNormalize``; None if they are not
     :raises InputError: if it cannot be read, or was trained for other observations
     """
 
     attack = "learned"
 
     def __init__(
-        self, model: TrainedAgent, agent: TrainedAgent | None, view: AdversaryView, device: th.device | str = "cpu"
+        self,
+        model: TrainedAgent,
+        agent: TrainedAgent | None,
+        view: AdversaryView,
+        device: th.device | str = "cpu",
+        statistics: Mapping[str, Any] | None = None,
     ) -> None:
         self.view, self.device = view, usable_device(device, model)
         self.fingerprint, self.policy = shared_policy(model, self.device)
         self._agent: BasePolicy | None = None
         self._agent_fingerprint = ""
+        self._statistics = dict(statistics or {})
         if agent is None:
             return
         self._agent_fingerprint, self._agent = shared_policy(agent, th.device("cpu"))
@@ -54,12 +62,15 @@ class LearnedAdversary:
             mine, expected = getattr(self._agent, name), getattr(view, name)
             if not isinstance(mine, spaces.Box) or mine.shape != expected.shape:
                 raise InputError(f"adversary: its {name} is {mine}, that of an adversary of this policy {expected}")
+        if statistics is not None and np.shape(statistics["mean"]) != view.observation_space.shape:
+            raise InputError("adversary: the statistics of its VecNormalize are of other observations than its own")
 
     def perturb_all(self, requests: AttackRequests, layout: FrameLayout, key: str | None) -> AttackAnswers:
         """See :meth:`sb3_camp.wrappers.adversary.Adversary.perturb_all`."""
         clean = requests.frames[:, -1]
         assert self._agent is not None
-        actions, _ = self._agent.predict(self.view.observations(clean, requests.budget, requests.step), deterministic=True)
+        observations = self._normalized(self.view.observations(clean, requests.budget, requests.step))
+        actions, _ = self._agent.predict(observations, deterministic=True)
         frames, norms = self.view.perturbed(actions, clean, requests.budget)
         return AttackAnswers(frames, norms, self._flipped(requests, frames, layout, key))
 
@@ -73,7 +84,14 @@ class LearnedAdversary:
         if not isinstance(other, LearnedAdversary):
             return ["attack"]
         names = {"fingerprint": "model", "device": "device", "_agent_fingerprint": "agent", "view": "view"}
+        names["_statistics"] = "statistics"
         return [text for name, text in names.items() if getattr(self, name) != getattr(other, name)]
+
+    def _normalized(self, observations: np.ndarray) -> np.ndarray:
+        if not self._statistics:
+            return observations
+        mean, var, epsilon, clip = (self._statistics[name] for name in ("mean", "var", "epsilon", "clip_obs"))
+        return np.clip((observations - np.asarray(mean)) / np.sqrt(np.asarray(var) + epsilon), -clip, clip).astype(np.float32)
 
     def _flipped(self, requests: AttackRequests, frames: np.ndarray, layout: FrameLayout, key: str | None) -> np.ndarray:
         """Whether the greedy actions on what is sent are others than those on what came in, bool (N,)."""

@@ -18,6 +18,8 @@ from typing import Any
 import sb3_camp
 from sb3_camp.plugins import load_plugins
 
+_ADVERSARY = "camp/Adversary-v0"
+
 
 def register() -> None:
     """
@@ -74,7 +76,8 @@ def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
     """
     Let the zoo's ``ExperimentManager`` fall back on the yml files that come with the algorithms.
 
-    They are used only if no config was given and the zoo has no file for the algorithm.
+    They are used only if no config was given, and the zoo has no file for the algorithm or knows nothing of the task: those of
+    ``camp/Adversary-v0`` are in ``adversary/<algo>.yml``.
 
     :param zoo_exp_manager: the module ``rl_zoo3.exp_manager``
     """
@@ -89,9 +92,13 @@ def add_default_hyperparams(zoo_exp_manager: ModuleType) -> None:
     @functools.wraps(zoo_init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         zoo_init(self, *args, **kwargs)
+        if signature.bind(self, *args, **kwargs).arguments.get("config"):
+            return
         own_config = ALGORITHMS[self.algo].hyperparams if self.algo in ALGORITHMS else None
-        config_was_given = bool(signature.bind(self, *args, **kwargs).arguments.get("config"))
-        if not config_was_given and own_config is not None and not Path(self.config).is_file() and own_config.is_file():
+        of_adversary = hyperparams_folder() / "adversary" / f"{self.algo}.yml"
+        if self.env_name.gym_id == _ADVERSARY and of_adversary.is_file():
+            self.config = str(of_adversary)
+        elif own_config is not None and not Path(self.config).is_file() and own_config.is_file():
             self.config = str(own_config)
 
     __init__.sb3_camp_extended = True  # type: ignore[attr-defined]

@@ -36,8 +36,8 @@ def _noisy_stacked_pole(sigma: float) -> gym.Env:
 
 class Games(gym.Env):
     """
-    The k-th game, k = 1, 2, ..., has five steps of reward k, a life is lost after the second, and the observation is k / 10:
-    that is what it costs to get below 0.
+    A game k of 1 to 4 has five steps of reward k, a life is lost after the second, and the observation is k / 10: that is what
+    it costs to get below 0.
     """
 
     observation_space = vector_space(1)
@@ -52,8 +52,7 @@ class Games(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.game += 1
-        self.t = 0
+        self.game, self.t = 1 + int(self.np_random.integers(4)), 0
         return self._observation(), {}
 
     def step(self, action):

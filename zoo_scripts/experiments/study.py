@@ -22,6 +22,7 @@ from rl_zoo3.utils import ALGOS
 from stable_baselines3 import DQN
 
 import sb3_camp.zoo
+from sb3_camp.attack_names import LEARNED
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.certification.band_registry import band_of
 from sb3_camp.certification.rounded_text import exact
@@ -281,6 +282,8 @@ class Study:
         attack, _, sigma = name.partition("-sigma")
         words = ["-m", "sb3_camp.attack", *self._agent(cell, checkpoint), "--seed", str(cell.seed), "--attack", attack]
         words += ["--budget", *map(exact, sorted(set(self.attack["budgets"])))] if self.attack["budgets"] else []
+        if attack == LEARNED and self.attack["adversary_timesteps"]:
+            words += ["--adversary-timesteps", str(self.attack["adversary_timesteps"])]
         words += ["-n", str(self.attack["n_episodes"]), "--n-envs", str(self.attack["n_envs"]), "--resume"]
         return self._joined([*words, *(["--sigma", sigma] if sigma else []), "-o", cell.attack(checkpoint, name)])
 

@@ -1,0 +1,133 @@
+"""Which of several attacks on a policy is the strongest, and what it leaves of the return: what an agent is judged by."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
+from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
+from sb3_camp.certification.rounded_text import exact
+from sb3_camp.errors import InputError
+
+_PILOT_SHARE = 0.2
+RANDOM = "random"
+
+
+class Strongest(NamedTuple):
+    """
+    The strongest attack with a budget.
+
+    :param budget: l2 norm for an episode
+    :param attack: Its name
+    :param at_budget: What it was given of the budget: an adversary may leave the rest
+    :param mean_return: Mean return of episodes that had no part in the choice
+    :param confidence_interval: Of the expected return, see :func:`sb3_camp.attack_runs.mean_interval.mean_interval`
+    :param n_pilot: Number of episodes of each attack by which it was chosen
+    :param n_episodes: Number of episodes by which its mean return is estimated
+    """
+
+    budget: float
+    attack: str
+    at_budget: float
+    mean_return: float
+    confidence_interval: tuple[float, float] | None
+    n_pilot: int
+    n_episodes: int
+
+
+def strongest(attacks: Sequence[AttackResult]) -> list[Strongest]:
+    """
+    Find the strongest attack at each budget.
+
+    The lowest of several means of the same episodes is too low on average, the more so the more attacks there are. So the
+    first fifth of the episodes of each attack chooses, and the others of the chosen one estimate: their mean has no such bias,
+    and its interval holds as for one attack alone. With a larger budget an adversary can do all that it could with a smaller
+    one, so the choice is among all budgets up to it.
+
+    :param attacks: Attacks on one policy with the same noise, with their returns
+    :return: the strongest with each budget of any of them, budgets ascending
+    :raises InputError: if there is none, if they are on different policies, or if the returns of one are gone or only one
+    """
+    if not attacks:
+        raise InputError("no attack: there is no strongest one")
+    names = ("env_id", "env_kwargs", "env_wrappers", "model_sha256", "deterministic", "sigma", "clean_keys", "threat")
+    for attack in attacks[1:]:
+        difference = attack.settings.difference(attacks[0].settings, names)
+        if difference is not None:
+            raise InputError(f"the attack {attack.settings.attack} was made with {difference}: they are not on one policy")
+    rows = []
+    for attack in attacks:
+        for one in attack.budgets:
+            if one.returns is None or one.returns.size < 2:
+                raise InputError(f"the attack {attack.settings.attack} has no attack.csv with two episodes and more beside it")
+            n_pilot = max(1, int(_PILOT_SHARE * one.returns.size))
+            rows.append((mean_return(one.returns[:n_pilot]), one, attack.settings.attack, n_pilot))
+    found = []
+    for budget in sorted({one.budget for _, one, _, _ in rows}):
+        _, one, name, n_pilot = min((row for row in rows if row[1].budget <= budget), key=lambda row: row[0])
+        fresh = one.returns[n_pilot:]  # type: ignore[index]
+        found.append(Strongest(budget, name, one.budget, mean_return(fresh), mean_interval(fresh), n_pilot, fresh.size))
+    return found
+
+
+def reasons(attacks: Sequence[AttackResult], zero_gradients: float | None = None) -> dict[str, str]:
+    """
+    Say of attacks that did not hurt why that may be.
+
+    :param attacks: What was given to :func:`strongest`
+    :param zero_gradients: Share of the observations at which the action scores do not depend on the observation, as far as
+        gradients tell; None if it is not known
+    :return: by the names of the attacks that left the return as it was
+    """
+    last = {attack.settings.attack: attack.budgets[-1] for attack in attacks}
+    found = {}
+    for attack in attacks:
+        name, (first, *_, one) = attack.settings.attack, (attack.budgets[0], attack.budgets[-1])
+        if first.budget > 0 or one is first or _is_below(one, first):
+            continue
+        found[name] = "; ".join(_reasons(name, first, one, last, zero_gradients))
+    return found
+
+
+def _reasons(
+    name: str, first: BudgetResult, one: BudgetResult, last: Mapping[str, BudgetResult], zero_gradients: float | None
+) -> list[str]:
+    """Why an attack left the return as it was."""
+    texts = []
+    if not one.mean_flips:
+        texts.append(f"it changed no action with budget {exact(one.budget)}")
+    else:
+        texts.append(f"it changed {one.mean_flips:.1f} actions of an episode, but not those that matter")
+    if name == RANDOM:
+        return [*texts, "it is blind, the control"]
+    if zero_gradients:
+        texts.append(f"saturated: at {zero_gradients:.0%} of the observations the gradient is zero, so it sees no direction")
+    better = [other for other, result in last.items() if other != name and _is_below(result, one)]
+    if RANDOM in better:
+        texts.append("masked: random directions hurt more than its gradients")
+    elif better:
+        texts.append(f"the agent can be hurt: {' and '.join(better)} did")
+    elif len(last) > 1:
+        texts.append("none of the others hurt either")
+    return texts
+
+
+def _is_below(one: BudgetResult, other: BudgetResult) -> bool:
+    """Whether the first mean is lower by more than chance, by the intervals of both."""
+    low = other.confidence_interval or (other.mean_return, other.mean_return)
+    high = one.confidence_interval or (one.mean_return, one.mean_return)
+    return high[1] < low[0]
+
+
+def verdict_as_json(found: Sequence[Strongest], why: Mapping[str, str], left_out: Mapping[str, str]) -> dict[str, Any]:
+    """
+    :param found: What :func:`strongest` returned
+    :param why: What :func:`reasons` returned
+    :param left_out: Attacks that were not made, and why
+    :return: the content of a ``verdict.json``
+    """
+    return {
+        "chosen_by": "the first fifth of the episodes of each attack, which are not among those of the mean and its interval",
+        "budgets": [one._asdict() for one in found],
+        "did_not_hurt": dict(why),
+        "left_out": dict(left_out),
+    }
