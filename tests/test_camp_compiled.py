@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+import torch._inductor as inductor
 from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
@@ -178,15 +179,42 @@ def test_what_cannot_be_compiled_is_trained_as_ever_with_one_warning(policy_kwar
     assert same(weights(model.reference_policy), weights(as_ever.reference_policy))
 
 
-def test_without_a_compiler_that_works_the_training_is_the_same_with_one_warning(monkeypatch, tmp_path):
+def test_without_a_compiler_that_works_the_training_is_the_same_with_one_warning(tmp_path):
     broken = tmp_path / "g++"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     as_ever = small_model(compile=False).learn(120)
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", (str(broken),))
-    with pytest.warns(UserWarning, match="the training goes on without"):
+    with inductor.config.patch({"cpp.cxx": (str(broken),)}), pytest.warns(UserWarning, match="the training goes on without"):
         model = small_model(compile=True).learn(120)
     assert same(weights(model.policy), weights(as_ever.policy))
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_a_compiled_update_that_fails_later_is_done_as_ever(monkeypatch):
+    model = small_model(compile=True, policy_kwargs=dict(net_arch=[])).learn(120)
+    twin = small_model(compile=False, policy_kwargs=dict(net_arch=[])).learn(120)
+    for name, parameters in model.get_parameters().items():
+        twin.set_parameters({name: copy.deepcopy(parameters)}, exact_match=False)
+    (function,) = model._compiler.functions.values()
+
+    def fail(*inputs):
+        raise RuntimeError("no memory left\nfor anything")
+
+    monkeypatch.setattr(function, "_run", fail)
+    twin.replay_buffer = copy.deepcopy(model.replay_buffer)
+    with pytest.warns(UserWarning, match="goes on without: no memory left$"):
+        for one in (model, twin):
+            one.set_random_seed(0)
+            one.train(3, one.batch_size)
+    assert model._compiler.gave_up and same(trained_states(model), trained_states(twin))
+
+
+def test_auto_leaves_convolutions_on_a_cpu_alone(capsys):
+    model = small_model(make_vec_env(Images, seed=0), policy="CnnPolicy", policy_kwargs=None, verbose=1)
+    model._total_timesteps = 10**7
+    assert expected_updates(model) > 20_000 and not is_worth_compiling("auto", model) and is_worth_compiling(True, model)
+    assert "not compiled (convolutions on a CPU" in capsys.readouterr().out
 
 
 def test_auto_asks_how_long_the_training_is_and_for_a_compiler(monkeypatch, capsys):

@@ -56,6 +56,8 @@ def is_worth_compiling(choice: Any, model: OffPolicyAlgorithm) -> bool:
         worth, why = choice, f"compile={choice}"
     elif n_updates < LONG_ENOUGH:
         worth, why = False, f"{n_updates:,} in this training, from {LONG_ENOUGH:,} on it pays"
+    elif model.device.type == "cpu" and any(isinstance(module, th.nn.Conv2d) for module in model.policy.modules()):
+        worth, why = False, "convolutions on a CPU take longer so"
     else:
         missing = what_is_missing(model.device)
         worth, why = missing is None, missing or f"{n_updates:,} in this training; the first ones take up to a minute"

@@ -96,15 +96,21 @@ class _CompiledUpdate:
 
     def __call__(self, reference_batch: ReplayBufferSamples | None, primary_batch: ReplayBufferSamples) -> Logs:
         batches = (reference_batch, primary_batch)
+        if self.compiler.gave_up:
+            return self.update(*batches)
         leaves = _batch_tensors(batches)
         shapes = [leaf.shape for leaf in leaves]
         if shapes != self.shapes:
             self.function = self.compiler.functions.get(self._key(batches))
             if self.function is None:
-                return self.update(*batches) if self.compiler.gave_up else self._compile(batches)
+                return self._compile(batches)
             self.own_inputs, self.shapes = self.function.own_inputs(self.state_leaves), shapes
         assert self.function is not None
-        logs = self.function(self.own_inputs, leaves)
+        try:
+            logs = self.function(self.own_inputs, leaves)
+        except Exception as error:  # such as memory that is short
+            self.compiler.give_up(error)
+            return self.update(*batches)
         for trained in self.trained:
             th._foreach_add_(trained.steps, 1.0)
         return logs
