@@ -122,7 +122,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
     versions_of_env = env_versions(environment)
     stopping = find_stopping(args, environment, versions_of_env, noise.sigma)
     n_episodes = _n_episodes(args, native and has_known_native(environment))
-    n_envs = min(args.n_envs or _n_envs(native, args.vec_env), n_episodes)
+    n_envs = min(args.n_envs or _n_envs(native, args.vec_env, _observes_images(model.observation_space)), n_episodes)
     chunks = plan_chunks(n_episodes, n_envs, args.seed, () if stopping is None else stopping.numbers)
     settings: Settings = {
         "model_sha256": sha256(content),
@@ -243,9 +243,9 @@ def _n_episodes(args: argparse.Namespace, known_native: bool) -> int:
     return args.n_episodes or (N_NATIVE_EPISODES if known_native else N_EPISODES)
 
 
-def _n_envs(native: bool, vec_env: str) -> int:
-    """How many envs play at once by default. Each process takes a core, and its own memory."""
-    if native:
+def _n_envs(native: bool, vec_env: str, observes_images: bool) -> int:
+    """How many envs play at once by default. Each process takes a core, and its own memory; so does each game."""
+    if native and not observes_images:
         return N_NATIVE_ENVS
     if vec_env != "subproc":
         return N_ENVS

@@ -3,12 +3,16 @@
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
+import numpy as np
 from ale_py import AtariEnv
 from ale_py.roms import get_all_rom_ids
+from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import AtariPreprocessing
 
 from sb3_camp.errors import InputError
+from sb3_camp.tasks.atari_vec import AtariFrames
 from sb3_camp.tasks.noisy_frames import stack_noisy_frames
+from sb3_camp.wrappers import vector
 
 _MAX_FRAMES = 108_000  # 30 minutes of play, as in every id of ale-py
 
@@ -40,7 +44,7 @@ def make_atari(
     """
     _check(game, repeat_action_probability)
     try:
-        env: gym.Env = AtariEnv(
+        env: gym.Env = _UnseenAtariEnv(
             game=game,
             difficulty=difficulty,
             frameskip=1,  # AtariPreprocessing skips
@@ -54,6 +58,42 @@ def make_atari(
     if first_point_ends:
         env = EndAtFirstPoint(env)
     return stack_noisy_frames(env, sigma, n_stack)
+
+
+def make_atari_vec(
+    num_envs: int,
+    game: str,
+    sigma: float,
+    n_stack: int,
+    repeat_action_probability: float,
+    difficulty: int,
+    first_point_ends: bool = False,
+    max_episode_steps: int | None = None,
+    render_mode: str | None = None,
+) -> VectorEnv:
+    """
+    The same games on several threads, with one generator for the noise of all: ale-py's vector environment, which has the
+    difficulty 0 only.
+
+    :param num_envs: Number of games
+    :param max_episode_steps: Step limit, None for none
+    :return: The vector environment of :func:`make_atari`, which describes the other parameters
+    :raises InputError: (a ValueError) as there, and for another difficulty
+    """
+    _check(game, repeat_action_probability)
+    if difficulty != 0:
+        raise InputError(f"the vector environment of ale-py has the difficulty 0 only, not {difficulty!r}")
+    frames = AtariFrames(num_envs, game, repeat_action_probability, _MAX_FRAMES, max_episode_steps, first_point_ends)
+    return vector.FrameStackObservation(vector.NoisyObservationWrapper(frames, sigma), n_stack)
+
+
+class _UnseenAtariEnv(AtariEnv):
+    """Leaves out the coloured picture of each frame: ``AtariPreprocessing`` takes the grey ones from the emulator."""
+
+    _NOTHING = np.zeros((210, 160, 3), dtype=np.uint8)
+
+    def _get_obs(self) -> np.ndarray:
+        return self._NOTHING
 
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"
