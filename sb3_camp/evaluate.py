@@ -23,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     add_zoo_arguments(
         parser,
         n_episodes=None,
-        n_episodes_help=f"number of episodes (default: {N_EPISODES}, of native CartPole {N_NATIVE_EPISODES})",
+        n_episodes_help=f"number of episodes (default: {N_EPISODES}, where native is the default {N_NATIVE_EPISODES})",
         output_help="folder for the results (default: certification/ beside the model)",
         n_envs=None,
         n_envs_help=f"number of envs that play at once (default: {N_ENVS}, native: {N_NATIVE_ENVS}, subproc: one per core)",
@@ -39,7 +39,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vec-env",
         help="how the envs step: dummy one by one, subproc in a process each, native as one array, where the task has "
-        "a vector environment of its own in Gymnasium; auto (the default): native for CartPole in all its forms, else dummy",
+        "a vector environment of its own; auto (the default): native for CartPole in all its forms and for camp/Highway-v0, "
+        "else dummy",
         type=str,
         default="auto",
         choices=["auto", "native", "dummy", "subproc"],

@@ -103,7 +103,7 @@ def attack_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vec-env",
         help="how the envs step: native as one array, dummy one by one; auto (the default): native for CartPole in all its "
-        "forms, else dummy",
+        "forms and for camp/Highway-v0, else dummy",
         choices=["auto", "native", "dummy"],
         default="auto",
     )

@@ -99,7 +99,7 @@ def play_attacked_vector_episodes(
     envs: VectorEnv,
     adversary: VectorAdversary,
     chunk: Chunk,
-    step_limit: int,
+    step_limit: float,
     *,
     deterministic: bool,
     on_episode: Callable[[], object],

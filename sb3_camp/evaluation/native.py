@@ -7,6 +7,7 @@ have the same distribution is known for some only.
 
 import contextlib
 import copy
+import math
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
@@ -85,13 +86,17 @@ def built_native(environment: EvaluationEnv, n_envs: int) -> VectorEnv:
     return envs
 
 
-def step_limit(environment: EvaluationEnv) -> int:
+def step_limit(environment: EvaluationEnv) -> float:
     """
     :param environment: The environment of an evaluation
-    :return: number of steps after which it ends an episode
+    :return: number of steps after which it ends an episode; infinite for tasks of this package that have none: their vector
+        environments end episodes as the single ones do
     :raises NotNative: if there is no such limit, so that its vector environment would take one of its own
     """
-    limit = environment.env_kwargs.get("max_episode_steps", gym.spec(environment.env_id).max_episode_steps)
+    spec = gym.spec(environment.env_id)
+    limit = environment.env_kwargs.get("max_episode_steps", spec.max_episode_steps)
+    if limit is None and isinstance(spec.vector_entry_point, str) and spec.vector_entry_point.startswith("sb3_camp.tasks."):
+        return math.inf
     if not isinstance(limit, int) or limit < 1:
         raise NotNative(f"{environment.env_id} has no step limit that its vector environment could be given")
     return limit

@@ -24,7 +24,10 @@ __all__ = [
     "register_tasks",
 ]
 
-_ATARI: dict[str, Any] = {"entry_point": "sb3_camp.tasks.atari:make_atari"}
+_ATARI: dict[str, Any] = {
+    "entry_point": "sb3_camp.tasks.atari:make_atari",
+    "vector_entry_point": "sb3_camp.tasks.atari:make_atari_vec",
+}
 _STICKY = 0.25  # probability to repeat an action, of the NoFrameskip-v0 ids; that of NoFrameskip-v4 is 0
 
 
@@ -56,6 +59,7 @@ _OWN = {
         },
         lowest_return=0.0,
         lowest_return_depends_on=("config",),
+        native_has_same_returns=True,
     ),
     "camp/Pong1r-v0": _atari(-1.0, None, game="pong", repeat_action_probability=_STICKY, difficulty=0, first_point_ends=True),
     "camp/Freeway-v0": _atari(0.0, 250, game="freeway", repeat_action_probability=_STICKY, difficulty=1),

@@ -12,6 +12,7 @@ from highway_env.envs.common.observation import KinematicObservation
 from highway_env.envs.highway_env import HighwayEnvFast
 
 from sb3_camp.errors import InputError
+from sb3_camp.tasks.highway_vec import HighwayVectorEnv
 from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
 
@@ -35,19 +36,16 @@ def make_highway_vec(
     num_envs: int, sigma: float, config: Mapping[str, Any] | None = None, render_mode: str | None = None
 ) -> VectorEnv:
     """
-    EnvPool's implementation of :func:`make_highway`: the same step by step without traffic, not quite the same game with it.
-    So it is for trainings; what is certified is played in highway-env.
+    The same game as one array: the same seeds play the same episodes as in :func:`make_highway`.
 
     :param num_envs: Number of environments
     :param sigma: As there
-    :param config: As there, as far as EnvPool has the setting
-    :param render_mode: None; EnvPool draws nothing here
+    :param config: As there, for the default observation and action and one vehicle of one's own
+    :param render_mode: None; nothing is drawn here
     :return: The vector environment
-    :raises InputError: (a ValueError) if EnvPool is not installed, or lacks a setting
+    :raises InputError: (a ValueError) as there, and for settings that the vector environment does not have
     """
-    from sb3_camp.tasks.highway_envpool import EnvPoolHighway
-
-    return vector.NoisyObservationWrapper(EnvPoolHighway(num_envs, _settings(config)), sigma)
+    return vector.NoisyObservationWrapper(HighwayVectorEnv(num_envs, _settings(config)), sigma)
 
 
 # What gym.make looks for, to offer render modes like "rgb_array_list"
