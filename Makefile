@@ -7,11 +7,12 @@ VENV := .venv
 SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 STAMP := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 # The networks of the tests are small: one thread each, and one file of tests per core
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -x -q -n logical --maxprocesses 8 --dist loadfile
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-.PHONY: quickstart test test-all postgresql slurm lint type format benchmark dist check-dist check-wheel check-zoo
+.PHONY: quickstart test test-all postgresql slurm lint type format benchmark dist check-dist check-wheel check-zoo docs notebooks
 
 quickstart: $(STAMP)
 	$(BIN)/python zoo_scripts/quickstart.py
@@ -75,6 +76,23 @@ check-zoo:
 	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
 	$(FRESH)/$(SCRIPTS)/python -m pip install --disable-pip-version-check -r .ci/zoo-$(ZOO).txt . pytest "setuptools>=77" wheel
 	OMP_NUM_THREADS=1 $(FRESH)/$(SCRIPTS)/python -m pytest -x -q -m "" tests/test_stock_zoo.py
+
+# The site, in docs/_build/html: warnings are errors, and what the pages refer to must be there
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/site/check_links.py docs/_build/html
+
+# The notebooks of the site with their pictures, to open and change, in docs/_build/notebooks
+notebooks: $(DOCS_STAMP)
+	@mkdir -p docs/_build/notebooks
+	@for page in docs/notebooks/*.md; do \
+	$(BIN)/python -m jupytext --quiet --to ipynb --execute --run-path docs/_build/notebooks \
+	--output "docs/_build/notebooks/$$(basename "$$page" .md).ipynb" "$$page" || exit 1; done
+	@ls docs/_build/notebooks/*.ipynb
+
+$(DOCS_STAMP): $(STAMP) pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[docs]'
+	touch $@
 
 # PyTorch first and by itself, so that pip takes the pinned release, also where a CPU build of it is configured for pip.
 $(STAMP): pyproject.toml constraints.txt

@@ -8,7 +8,7 @@ beside the model file), and checks them against the certificate of the same poli
 import sys
 from collections.abc import Sequence
 
-from sb3_camp.attack_runs.arguments import attack_parser
+from sb3_camp.attack_runs.arguments import command_parser
 from sb3_camp.command_line import exit_status
 from sb3_camp.evaluation.zoo_arguments import parse
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _attack(argv: Sequence[str] | None) -> None:
-    args = parse(attack_parser(), argv, _register)
+    args = parse(command_parser(), argv, _register)
     # Only now, as it takes seconds to import
     from sb3_camp.attack_runs.run_attack import run_attack
 

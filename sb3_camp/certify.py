@@ -50,7 +50,10 @@ _MOST_SIGMAS = 1e6
 _MOST_RETURNS = 10_000_000
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """
+    :return: parser of the command line
+    """
     parser = argparse.ArgumentParser(
         prog="certify",
         usage=f"{invocation('certify')} PATH [PATH ...] [options]",
@@ -385,7 +388,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for input that cannot be used, 130 if interrupted
     """
     load_plugins()
-    args = _parser().parse_args(argv)
+    args = command_parser().parse_args(argv)
     return exit_status("certify", lambda: _certify(args))
 
 

@@ -14,7 +14,10 @@ from sb3_camp.evaluation.sigma_argument import HELP as SIGMA_HELP
 from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, N_NATIVE_EPISODES, add_zoo_arguments, parse
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """
+    :return: parser of the command line
+    """
     parser = argparse.ArgumentParser(
         prog="evaluate",
         usage=f"{invocation('evaluate')} --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
@@ -77,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _evaluate(argv: Sequence[str] | None) -> None:
-    args = parse(_parser(), argv, _register)
+    args = parse(command_parser(), argv, _register)
     # Only now, as it takes seconds to import
     from sb3_camp.evaluation.run_evaluation import run_evaluation
 

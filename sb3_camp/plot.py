@@ -36,7 +36,10 @@ from sb3_camp.plugins import load_plugins
 _ROWS = 12
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """
+    :return: parser of the command line
+    """
     parser = argparse.ArgumentParser(
         prog="plot",
         usage=f"{invocation('plot')} {{certificate,frontier,attack,both}} ...",
@@ -162,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for input that cannot be used, 3 if attacks contradict a certificate, 130 if interrupted
     """
     load_plugins()
-    args = _parser().parse_args(argv)
+    args = command_parser().parse_args(argv)
     return exit_status("plot", lambda: args.command(args))
 
 

@@ -22,7 +22,10 @@ from sb3_camp.text import printable
 _ENDINGS = (".html", ".htm")
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """
+    :return: parser of the command line
+    """
     parser = argparse.ArgumentParser(
         prog="report",
         usage=f"{invocation('report')} PATH [PATH ...] [-o FILE]",
@@ -64,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     :return: exit status: 0, 2 for input that cannot be used, 3 if attacks contradict the certificate, 130 if interrupted
     """
     load_plugins()
-    args = _parser().parse_args(argv)
+    args = command_parser().parse_args(argv)
     return exit_status("report", lambda: _report(args))
 
 

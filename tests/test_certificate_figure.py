@@ -79,13 +79,13 @@ def test_curves_differ_in_colour_and_line_and_neighbours_in_both():
 @pytest.mark.parametrize(
     ("changes", "mark", "common"),
     [
-        ({}, "", "berk-jones, alpha 0.05, 100 episodes, no return below 0"),
-        ({"method": "dkw"}, " (dkw)", "alpha 0.05, 100 episodes, no return below 0"),
-        ({"alpha": 0.001}, " (alpha 0.001)", "berk-jones, 100 episodes, no return below 0"),
-        ({"n_episodes": 5}, " (5 episodes)", "berk-jones, alpha 0.05, no return below 0"),
-        ({"min_return": -1.0}, " (no return below -1)", "berk-jones, alpha 0.05, 100 episodes"),
-        ({"method": "dkw", "n_episodes": 5}, " (dkw, 5 episodes)", "alpha 0.05, no return below 0"),
-        ({"alpha": 0.0500000001}, " (alpha 0.0500000001)", "berk-jones, 100 episodes, no return below 0"),
+        ({}, "", "Berk-Jones band, alpha 0.05, 100 episodes, no return below 0"),
+        ({"method": "dkw"}, " (DKW band)", "alpha 0.05, 100 episodes, no return below 0"),
+        ({"alpha": 0.001}, " (alpha 0.001)", "Berk-Jones band, 100 episodes, no return below 0"),
+        ({"n_episodes": 5}, " (5 episodes)", "Berk-Jones band, alpha 0.05, no return below 0"),
+        ({"min_return": -1.0}, " (no return below -1)", "Berk-Jones band, alpha 0.05, 100 episodes"),
+        ({"method": "dkw", "n_episodes": 5}, " (DKW band, 5 episodes)", "alpha 0.05, no return below 0"),
+        ({"alpha": 0.0500000001}, " (alpha 0.0500000001)", "Berk-Jones band, 100 episodes, no return below 0"),
     ],
 )
 def test_what_is_alike_is_the_title_and_what_differs_is_in_the_legend(changes, mark, common):
@@ -97,7 +97,7 @@ def test_what_is_alike_is_the_title_and_what_differs_is_in_the_legend(changes, m
     assert figure.axes[0].get_ylim()[0] == min(0.0, changes.get("min_return", 0.0))
 
 
-ALIKE = "berk-jones, alpha 0.05, 100 episodes, no return below 0"
+ALIKE = "Berk-Jones band, alpha 0.05, 100 episodes, no return below 0"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,23 @@ def test_what_hides_another_task_or_is_not_covered_is_in_the_legend(tmp_path, fi
     assert legend(figure) == [f"a{marks[0]}", f"b{marks[1]}"]
     assert figure.get_suptitle() == ALIKE
     figure.savefig(tmp_path / "a.png")
+
+
+def test_where_algorithms_are_compared_each_has_its_colour_whatever_the_order():
+    made = [made_certificate(algo=algo) for algo in ("ppo", "camp_dqn", "gaussian_dqn", "my_algo", "camp_dqn")]
+    forth, back = curves(certificate_figure(made)), curves(certificate_figure(made[:4][::-1]))
+    assert [line.get_color() for line in forth[:4]] == [line.get_color() for line in back[::-1]]
+    assert forth[1].get_color() == "#0072B2" and forth[4].get_color() != "#0072B2"
+    # the second curve of an algorithm is a shade of its colour, in another line
+    blue = np.array(to_rgb(forth[4].get_color())) / to_rgb("#0072B2")[2]
+    assert blue.argmax() == 2 and forth[4].get_linestyle() != forth[1].get_linestyle()
+    assert len({(line.get_color(), line.get_linestyle()) for line in forth}) == 5
+
+
+def test_axes_say_the_unit_of_the_radius():
+    assert certificate_figure([made_certificate()]).get_supxlabel().endswith("in units of the observation")
+    assert certificate_figure([made_certificate(pixels=True)]).get_supxlabel().endswith("in pixel values")
+    assert certificate_figure([made_certificate(sensor_sigma=[1.0, 2.0])]).get_supxlabel().endswith("each sensor's sigma")
 
 
 def test_panels_by_sigma_ascend_and_one_label_has_one_colour():

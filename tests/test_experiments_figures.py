@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from support.experiments import ROOT, WORKFLOW, script
 
 from sb3_camp.errors import InputError
@@ -74,7 +75,8 @@ def drawn(rows, name, **options):
 
 
 def lines_of(axes):
-    return {str(found.get_label()): found for found in axes.lines}
+    """The curves by label, without the caps of bars."""
+    return {label: found for found in axes.lines if not (label := str(found.get_label())).startswith("_")}
 
 
 def records(table):
@@ -84,19 +86,74 @@ def records(table):
 NAME = "camp-CartPole1-v0_sigma0.4"
 
 
-def test_certified_curves_are_staircases_through_the_medians_of_the_seeds_with_a_band_between_the_extremes(table):
+def bars_of(axes):
+    """Middle of each bar, and its ends, by the colour of the curve."""
+    found = {}
+    for container in axes.containers:
+        (bars,) = container.lines[2]
+        colour = to_hex(bars.get_color()[0]).upper()
+        found.setdefault(colour, []).extend(tuple(map(float, np.ravel(path)[[0, 1, 3]])) for path in bars.get_segments())
+    return found
+
+
+def test_certified_curves_are_staircases_through_the_means_of_three_seeds_with_bars(table):
     axes = drawn(summaries.read_results([table]), f"certified_{NAME}")
     lines = lines_of(axes)
-    assert set(lines) == {"camp_dqn, lambda 0 (median of 3)", "camp_dqn, lambda 4 (median of 3)", "ppo"}
-    camp = lines["camp_dqn, lambda 0 (median of 3)"]
-    assert camp.get_xydata().tolist() == [[0, 150], [0.4, 90], [0.8, 40]]
+    assert set(lines) == {"camp_dqn, lambda 0 (3 seeds)", "camp_dqn, lambda 4 (3 seeds)", "ppo"}
+    camp = lines["camp_dqn, lambda 0 (3 seeds)"]
+    np.testing.assert_allclose(camp.get_xydata(), [[0, 150], [0.4, 270.06 / 3], [0.8, 40]])
     assert camp.get_drawstyle() == "steps-pre", "the value at a radius holds for all smaller ones, not for larger ones"
     assert lines["ppo"].get_xydata().tolist() == [[0, 120], [0.2, 120], [0.5, 70]]
-    bands = [np.asarray(band.get_paths()[0].vertices) for band in axes.collections]
-    assert len(bands) == 2, "none for a single seed"
-    for x, low, high in ((0, 140, 160), (0.4, 80, 100.06), (0.8, 30, 50)):
-        at_x = bands[0][np.isclose(bands[0][:, 0], x), 1]
-        assert at_x.max() <= {0: 160, 0.4: 160, 0.8: 100.06}[x] and {low, high} <= set(at_x.tolist())
+    bars = bars_of(axes)
+    assert set(bars) == {camp.get_color(), lines["camp_dqn, lambda 4 (3 seeds)"].get_color()}, "none for a single seed"
+    for (x, low, high), before, at, lowest, mean, highest in zip(
+        bars[camp.get_color()], (0, 0, 0.4), (0, 0.4, 0.8), (140, 80, 30), (150, 90.02, 40), (160, 100.06, 50), strict=True
+    ):
+        assert before <= x <= at, "on the step that ends at the radius"
+        assert lowest - 1e-9 <= low < mean < high <= highest + 1e-9
+    assert "95 % bootstrap interval" in axes.get_title() and "Berk-Jones band, alpha 0.05" in axes.get_title()
+
+
+def test_intervals_over_seeds_are_those_of_a_bootstrap_of_the_interquartile_mean():
+    values = np.random.default_rng(0).normal(100, 10, size=10)
+    rows = pd.DataFrame({"algo": "a", "variant": "v", "x": 0.5, "seed": range(10), "value": values})
+    curve = summaries.intervals_over_seeds(rows, ["algo", "variant"])["a", "v"]
+    resampled = np.random.default_rng(1).choice(values, (20_000, 10))
+    means = np.sort(resampled, axis=1)[:, 2:8].mean(axis=1)
+    assert curve.loc[0.5, "iqm"] == pytest.approx(np.sort(values)[2:8].mean())
+    np.testing.assert_allclose(curve.loc[0.5, ["low", "high"]].astype(float), np.quantile(means, [0.025, 0.975]), atol=0.6)
+    assert curve.loc[0.5, "seeds"] == 10
+
+
+def test_curves_of_several_agents_do_not_depend_on_each_other(table):
+    rows = summaries.read_results([table])
+    rows = rows[(rows.quantity == "certified_return") & (rows.method == "berk-jones") & (rows.checkpoint == "best")]
+    together = summaries.intervals_over_seeds(rows, summaries.AGENT)
+    for key, curve in together.items():
+        alone = rows[(rows[summaries.AGENT] == list(key)).all(axis=1)]
+        pd.testing.assert_frame_equal(summaries.intervals_over_seeds(alone, summaries.AGENT)[key], curve)
+
+
+def test_attacks_of_one_seed_have_the_interval_over_its_episodes(table):
+    rows = summaries.read_results([table])
+    ends = [
+        line(PPO, 0, "best", f"attacked_return{end}", "pgd", x, 90 + by)
+        for x in (0, 0.5)
+        for end, by in (("", 0), ("_low", -3), ("_high", 5))
+    ]
+    more = pd.DataFrame(ends, columns=results.RESULT_COLUMNS).assign(sigma=0.4, camp_lambda=-1.0, seed=0)
+    more = more.assign(x=more.x.astype(float), value=more.value.astype(float))
+    axes = drawn(pd.concat([rows, more]), f"attacks_{NAME}")
+    (bars,) = (found for colour, found in bars_of(axes).items() if colour == lines_of(axes)["ppo: pgd"].get_color())
+    assert [(low, high) for _, low, high in bars] == [(87, 95), (87, 95)]
+
+
+def test_an_algorithm_has_the_same_colour_whoever_else_is_on_the_picture(table):
+    rows = summaries.read_results([table])
+    alone = rows[rows.algo == "ppo"]
+    with_others = pd.concat([rows, alone.assign(algo="a2c"), alone.assign(algo="zzz")])
+    colours = [lines_of(drawn(part, f"certified_{NAME}"))["ppo"].get_color() for part in (rows, alone, with_others)]
+    assert len(set(colours)) == 1
 
 
 def test_the_same_agent_has_the_same_colour_on_all_figures(table):
@@ -131,24 +188,25 @@ def test_a_reference_is_a_dashed_line_where_task_sigma_and_method_are_the_same(t
 def test_the_lambda_ablation_shows_the_certified_return_at_sigma_and_the_others_as_levels(table):
     axes = drawn(summaries.read_results([table]), f"lambda_{NAME}")
     lines = lines_of(axes)
-    assert lines["camp_dqn (median of 3)"].get_xydata().tolist() == [[0, 90], [1, 95]]
+    np.testing.assert_allclose(lines["camp_dqn (3 seeds)"].get_xydata(), [[0, 270.06 / 3], [1, 95]])
     assert [text.get_text() for text in axes.get_xticklabels()] == ["0", "4"]
     assert set(lines["ppo"].get_ydata()) == {70}, "the bound at its next larger radius, 0.5"
     assert axes.get_ylabel().endswith("at radius 0.4")
 
 
-def test_validation_curves_are_medians_at_the_timesteps_of_the_trainings(table):
+def test_validation_curves_are_means_at_the_timesteps_of_the_trainings(table):
     lines = lines_of(drawn(summaries.read_results([table]), f"validation_{NAME}"))
-    assert lines["camp_dqn, lambda 0 (median of 3)"].get_xydata().tolist() == [[100, 110], [200, 210]]
+    assert lines["camp_dqn, lambda 0 (3 seeds)"].get_xydata().tolist() == [[100, 110], [200, 210]]
     assert lines["ppo"].get_xydata().tolist() == [[128, 64], [256, 128], [384, 192]]
 
 
 def test_attacks_are_drawn_with_the_certificate_and_those_without_noise_apart(table):
     rows = summaries.read_results([table])
     lines = lines_of(drawn(rows, f"attacks_{NAME}"))
-    assert lines["camp_dqn, lambda 0: pgd (median of 3)"].get_xydata().tolist() == [[0, 171], [0.5, 121]]
-    bound = lines["camp_dqn, lambda 0: certified (median of 3)"]
-    assert bound.get_xydata().tolist() == [[0, 150], [0.4, 90]] and bound.get_drawstyle() == "steps-pre"
+    assert lines["camp_dqn, lambda 0: pgd (3 seeds)"].get_xydata().tolist() == [[0, 171], [0.5, 121]]
+    bound = lines["camp_dqn, lambda 0: certified (3 seeds)"]
+    np.testing.assert_allclose(bound.get_xydata(), [[0, 150], [0.4, 270.06 / 3]])
+    assert bound.get_drawstyle() == "steps-pre"
     assert len(lines) == 2
     lines = lines_of(drawn(rows, f"attacks_{NAME}_without_noise"))
     assert [found.get_xydata().tolist() for found in lines.values()] == [[[0, 190], [0.5, 140]]], "no certificate speaks of it"
@@ -158,6 +216,8 @@ def test_only_radii_and_timesteps_that_all_seeds_have_are_drawn():
     points = [(0, 10), (0, 20), (1, 10), (1, 20), (1, 30)]
     rows = pd.DataFrame([(seed, x, 100.0 * seed) for seed, x in points], columns=["seed", "x", "value"])
     found = summaries.over_seeds(rows)
+    curve = summaries.intervals_over_seeds(rows.assign(algo="a", variant="v"), ["algo", "variant"])["a", "v"]
+    assert curve.iqm.to_dict() == {10: 50, 20: 50}
     assert found[["median", "min", "max"]].to_dict("index") == {x: {"median": 50, "min": 0, "max": 100} for x in (10, 20)}
 
 

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from sb3_camp.attack_names import LEARNED
 from sb3_camp.attack_runs.adversary_training import adversary_env
-from sb3_camp.attack_runs.arguments import attack_parser
+from sb3_camp.attack_runs.arguments import command_parser
 from sb3_camp.attack_runs.attack_plan import find_victim
 from sb3_camp.attack_runs.attack_player import AttackPlayer
 from sb3_camp.errors import InputError
@@ -147,7 +147,7 @@ def _player(victim: str, budget: float, algo: str | None, env: str | None, optio
         assert run is not None
         path = run.path / f"{run.env_id.replace('/', '-')}.zip"
     algo, env = algo or run.algo, env or run.env_id  # type: ignore[union-attr]
-    args = attack_parser().parse_args(["--algo", algo, "--env", env, "--model", str(path)])
+    args = command_parser().parse_args(["--algo", algo, "--env", env, "--model", str(path)])
     for name, value in {"device": "cpu", **given}.items():
         setattr(args, name, Path(value) if name == "vecnormalize" else value)
     args.env, args.attack, args.budget = EnvironmentName(env), LEARNED, [budget]

@@ -16,7 +16,7 @@ _LARGEST = 1e18
 _MOST_DRAWS = 10_000
 
 
-def attack_parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     """
     :return: parser of the command, which needs neither PyTorch nor the zoo
     """

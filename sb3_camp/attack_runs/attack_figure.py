@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings
 from sb3_camp.attack_runs.consistency import Comparison
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, variants
+from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, norm_unit, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.errors import InputError
@@ -52,7 +52,7 @@ def attack_figure(
     else:
         texts = list(labels)
         check_labels(texts, [range(len(attacks))], "attacks")
-    styles = curve_styles(texts)
+    styles = curve_styles(texts, [attack.settings.algo for attack in attacks])
     unit = _PIXEL if pixels else 1
     marks, differing = _settings(attacks), differing_settings(attacks)
 
@@ -76,10 +76,8 @@ def attack_figure(
         fontsize="small",
     )
     threat = attacks[0].settings.threat
-    figure.supxlabel(
-        f"{size_name(threat)}: {bound_text(threat)}" + (", in pixel values / 255" if pixels else ""),
-        fontsize="medium",
-    )
+    unit_text = norm_unit([] if certificate is None else [certificate], pixels)
+    figure.supxlabel(f"{size_name(threat)}: {bound_text(threat)}, {unit_text}", fontsize="medium")
     figure.supylabel("mean return" + ("" if certificate is None else ", certified expected return"), fontsize="medium")
     return figure
 

@@ -14,7 +14,8 @@ Scores = Callable[[Any], th.Tensor]
 Assemble = Callable[[th.Tensor, th.Tensor], Any]
 """
 What the policy observes when the attacked frame of row ``rows[i]`` of the batch looks like ``frames[i]``: from frames, float32
-(N, *frame), of images too (whole numbers in 0..255), and rows, int64 (N,), to observations of the policy. N may be anything.
+``(N, *frame)``, of images too (whole numbers in 0..255), and rows, int64 (N,), to observations of the policy. N may be
+anything.
 """
 
 
@@ -22,7 +23,7 @@ class Perturbation(NamedTuple):
     """What an attack gives, for each of B rows."""
 
     received: th.Tensor
-    """What the policy's side receives, (B, *frame), of the dtype of the observations: clipped and rounded."""
+    """What the policy's side receives, ``(B, *frame)``, of the dtype of the observations: clipped and rounded."""
     spent: th.Tensor
     """Norm of ``received - observations``, computed in float64, (B,) float64; never more than the row's budget."""
     target: th.Tensor
@@ -46,7 +47,7 @@ def frames_alone(frames: th.Tensor, rows: th.Tensor) -> th.Tensor:
 
 def check_rows(observations: th.Tensor, budget: th.Tensor) -> th.Tensor:
     """
-    :param observations: (B, *frame), float32 or uint8
+    :param observations: ``(B, *frame)``, float32 or uint8
     :param budget: (B,)
     :return: the budget in float64, on the device of the observations
     :raises InputError: if these are not such tensors, or hold numbers that cannot be used

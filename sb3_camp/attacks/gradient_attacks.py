@@ -36,7 +36,7 @@ def pgd(
 
     :param scores: Action scores (N, n_actions) of what the policy observes, differentiable; its greedy action is the largest,
         the first of equal ones. :func:`sb3_camp.action_scores.action_scores` gives them for a policy
-    :param observations: Clean frames, (B, *frame), float32, or uint8 images; as the policy gets them, not normalised
+    :param observations: Clean frames, ``(B, *frame)``, float32, or uint8 images; as the policy gets them, not normalised
     :param budget: c, the largest l2 norm for each row, in the unit of the observations (of images: pixel values), (B,)
     :param step_size: alpha, l2 length of a step, in the same unit
     :param multiplier: beta: a row may take ``floor(multiplier * budget / step_size)`` steps; one without a step is left alone,
@@ -45,7 +45,7 @@ def pgd(
     :param objective: "targeted", or "jeffreys": one untargeted search for each row, up the Jeffreys divergence between the
         softmax of the scores on the clean and on the received observation, until the policy takes any action that is worth it.
         At the clean observation, where the divergence is flat, it goes down the log-probability of the greedy action
-    :param assemble: From frames, float32 (N, *frame), and the rows of the batch that they are for, int64 (N,), to what the
+    :param assemble: From frames, float32 ``(N, *frame)``, and the rows of the batch that they are for, int64 (N,), to what the
         policy observes: stacked with older frames, transposed, in a dict (default: the frames)
     :param norm: The norm of budget and steps (default: l2)
     :return: what is received, what is spent, and which action is reached, for each row

@@ -32,7 +32,7 @@ def search(
 ) -> Perturbation:
     """
     :param scores: Action scores of what the policy observes
-    :param observations: Checked, (B, *frame)
+    :param observations: Checked, ``(B, *frame)``
     :param budget: Checked, (B,) float64
     :param n_steps: How many steps each row may take, (B,) int64; rows with 0 are left alone
     :param new_steps: From perturbations (N, D) and their numbers of steps (N,) to how they move

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
 _SHORT = 40
+BANDS = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pearson": "Clopper-Pearson bounds"}
+"""What the methods compute, for a title."""
+NORM = "l2 norm of the attack on an episode"
+"""What radii and budgets are, for the axis of a picture."""
 
 
 def certificate_figure(
@@ -55,7 +59,7 @@ def certificate_figure(
     else:
         texts = list(labels)
         check_labels(texts, panels.values(), "certificates")
-    styles = curve_styles(texts)
+    styles = curve_styles(texts, [certificate.algo for certificate in certificates])
     marks = _settings(certificates)
     differing = differing_settings(certificates)
 
@@ -82,8 +86,7 @@ def certificate_figure(
     figure.suptitle(
         ", ".join(marks[name][0] for name in marks if name in _IN_TITLE and name not in differing), fontsize="small"
     )
-    unit = ", in pixel values / 255" if pixels else ""
-    figure.supxlabel(f"l2 norm of the attack on the observations of an episode{unit}", fontsize="medium")
+    figure.supxlabel(f"radius: {NORM}, {norm_unit(certificates, pixels)}", fontsize="medium")
     figure.supylabel("certified expected return (marker: mean return)", fontsize="medium")
     return figure
 
@@ -113,6 +116,21 @@ def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
         environment are not the same for all of them
     """
     return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
+
+
+def norm_unit(certificates: Sequence[Certificate], pixels: bool) -> str:
+    """
+    :param certificates: the certificates
+    :param pixels: whether radii are divided by 255
+    :return: the unit of radii and budgets, for the axis of a picture
+    """
+    if pixels:
+        return "in pixel values / 255"
+    if certificates and all(certificate.pixels for certificate in certificates):
+        return "in pixel values"
+    if any(certificate.sensor_sigma is not None for certificate in certificates):
+        return "in units of each sensor's sigma"
+    return "in units of the observation"
 
 
 def not_covered(certificate: Certificate) -> list[str]:
@@ -159,7 +177,7 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
     sigmas = [certificate.sigma for certificate in certificates]
     return {
-        "method": [literal(certificate.method) for certificate in certificates],
+        "method": [BANDS.get(certificate.method, literal(certificate.method)) for certificate in certificates],
         "alpha": [f"alpha {exact(certificate.alpha)}" for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],

@@ -1,6 +1,7 @@
 """Colours, lines and labels of the curves on a picture."""
 
 from collections.abc import Iterable, Sequence
+from zlib import crc32
 
 from sb3_camp.errors import InputError
 
@@ -10,22 +11,58 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # one for each colour, so that c
 _LINES = ("-", "--", "-.", ":")
 _N_STYLES = len(_COLOURS) * len(_LINES)  # their numbers have no common divisor, so each pair occurs
 
+# Which colour an algorithm has, on every picture that compares it with others
+_COLOUR_OF = {"camp_dqn": 0, "gaussian_dqn": 1, "noisynet_dqn": 2, "ppo": 3, "ars": 4, "dqn": 5}
+# Further curves of the same algorithm: how much of black (negative) or white is mixed in
+_SHADES = (0.0, -0.45, 0.25, -0.7, -0.2, -0.6, 0.12)  # as many as there are colours
 
-def curve_styles(labels: Sequence[str]) -> dict[str, dict[str, str]]:
+
+def curve_styles(labels: Sequence[str], algorithms: Sequence[str | None] | None = None) -> dict[str, dict[str, str]]:
     """
+    Where algorithms are compared, each has its colour, the same on every picture, and its curves are shades of it. Of one
+    algorithm alone, or of other things, the curves have different colours, in their order.
+
     :param labels: labels of the curves
-    :return: matplotlib's color, linestyle and marker for each label, equal for equal ones
+    :param algorithms: the zoo's name of the algorithm of each curve, None where it is not known. Default: the curves are of
+        other things
+    :return: matplotlib's color, linestyle and marker for each label, equal for equal ones and distinct for others
     :raises InputError: if there are more than the eye can tell apart
     """
-    distinct = list(dict.fromkeys(labels))
-    if len(distinct) > _N_STYLES:
-        raise InputError(f"{len(distinct)} labels: the eye can tell at most {_N_STYLES} curves on one picture apart")
-    return {label: _style(index) for index, label in enumerate(distinct)}
+    algorithm_of: dict[str, str] = {}
+    for label, algorithm in zip(labels, algorithms or ["camp_dqn"] * len(labels), strict=True):
+        algorithm_of.setdefault(label, algorithm or label)
+    if len(algorithm_of) > _N_STYLES:
+        raise InputError(f"{len(algorithm_of)} labels: the eye can tell at most {_N_STYLES} curves on one picture apart")
+    hue_of = {label: _hue(algorithm) for label, algorithm in algorithm_of.items()}
+    if len(set(hue_of.values())) <= 1:
+        return {label: _style(hue + index, index) for index, (label, hue) in enumerate(hue_of.items())}
+    # Whose colour it is comes first
+    of_hue: dict[int, list[str]] = {}
+    for label in sorted(hue_of, key=lambda label: algorithm_of[label] not in _COLOUR_OF):
+        of_hue.setdefault(hue_of[label], []).append(label)
+    return {label: _shaded_style(hue, of_hue[hue].index(label)) for label, hue in hue_of.items()}
 
 
-def _style(index: int) -> dict[str, str]:
-    hue = index % len(_COLOURS)
+def _hue(algorithm: str) -> int:
+    """Of an algorithm that the list does not have, by its name alone; never black, which is for certificates."""
+    return _COLOUR_OF.get(algorithm, crc32(algorithm.encode()) % (len(_COLOURS) - 1))
+
+
+def _style(hue: int, index: int) -> dict[str, str]:
+    hue %= len(_COLOURS)
     return {"color": _COLOURS[hue], "linestyle": _LINES[index % len(_LINES)], "marker": _MARKERS[hue]}
+
+
+def _shaded_style(hue: int, rank: int) -> dict[str, str]:
+    """Style of one of the curves of an algorithm: neighbours differ in shade, line and marker."""
+    shade = _SHADES[rank % len(_SHADES)]
+    return {**_style(hue, hue + rank), "color": _mixed(_COLOURS[hue], shade), "marker": _MARKERS[(hue + rank) % len(_MARKERS)]}
+
+
+def _mixed(colour: str, shade: float) -> str:
+    target, share = (255, shade) if shade > 0 else (0, -shade)
+    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round((1 - share) * part + share * target):02X}" for part in parts)
 
 
 def check_labels(labels: Sequence[str], panels: Iterable[Sequence[int]], what: str) -> None:

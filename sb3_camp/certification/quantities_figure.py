@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.certificate_figure import default_labels, draw_curve, not_covered
+from sb3_camp.certification.certificate_figure import NORM, default_labels, draw_curve, norm_unit, not_covered
 from sb3_camp.certification.curve_style import curve_styles, literal
 from sb3_camp.certification.quantity_text import meaning_of_bound, short_meaning
 from sb3_camp.certification.rounded_text import confidence, exact
@@ -45,7 +45,7 @@ def quantities_figure(certificate: Certificate) -> "Figure":
         *not_covered(certificate),
     ]
     figure.suptitle("\n".join(map(literal, texts)), fontsize="small")
-    figure.supxlabel("l2 norm of the attack on the observations of an episode", fontsize="medium")
+    figure.supxlabel(f"radius: {NORM}, {norm_unit([certificate], pixels=False)}", fontsize="medium")
     return figure
 
 

@@ -154,9 +154,9 @@ def local_radius(
     scores outside are clipped, which keeps the guarantee for any [l, u] that was fixed before sampling.
 
     :param policy: a discrete SB3 policy that :func:`sb3_camp.action_scores.action_scores` knows, or a function from a float32
-        tensor of noisy observations, shape (batch, *observation shape), to scores, shape (batch, n_actions)
-    :param observations: clean observations as the policy gets them (images with channels first, frames stacked), shape (n,
-        *observation shape). For a policy with an image space, noisy pixels are rounded and clipped to 0..255, as by
+        tensor of noisy observations, shape ``(batch, *observation shape)``, to scores, shape (batch, n_actions)
+    :param observations: clean observations as the policy gets them (images with channels first, frames stacked), shape
+        ``(n, *observation shape)``. For a policy with an image space, noisy pixels are rounded and clipped to 0..255, as by
         ``NoisyObservationWrapper``
     :param sigma: standard deviation of the noise, in the units of the observations
     :param low: the lowest score that is told apart

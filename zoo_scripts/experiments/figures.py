@@ -2,7 +2,8 @@
 Draw what is in the tables of studies: certified curves, lambda ablation, validation curves and attacks, with tables of
 certified returns, returns under attack, Q-gaps and costs. Only what the tables have data for is made.
 
-Curves are medians over the seeds, bands go from the lowest to the highest seed.
+Curves are interquartile means over the seeds, bars their 95 % intervals (stratified bootstrap, rliable). Of a single seed,
+attacks have the interval of the mean over its episodes.
 Example: python zoo_scripts/experiments/figures.py docs/results/cartpole_50k.csv --reference docs/results/linear.csv -o figures
 """
 
@@ -11,11 +12,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 from summaries import (
     AGENT,
     NO_LAMBDA,
@@ -27,7 +30,7 @@ from summaries import (
     envelope,
     frontier_table,
     gap_table,
-    over_seeds,
+    intervals_over_seeds,
     read_costs,
     read_reference,
     read_results,
@@ -36,6 +39,7 @@ from summaries import (
 )
 
 from sb3_camp.certification.bands import METHODS
+from sb3_camp.certification.certificate_figure import BANDS
 from sb3_camp.certification.curve_style import curve_styles, shown_label
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import exact
@@ -49,26 +53,36 @@ Styles = dict[str, dict[str, str]]
 Reference = dict[tuple[str, float, str], pd.Series]
 
 
-def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference) -> Figure:
+_SEEDS = "line: interquartile mean of the seeds, bar: its 95 % bootstrap interval"
+_EPISODES = "bar: 95 % interval of the mean over the episodes"
+_NORM = "l2 norm of the attack on an episode, in units of the observation"
+_MOST_BARS = 7
+_BAR_SHIFT = 0.05  # between the bars of two curves at the same point, in inches
+_GOLDEN = 0.618  # multiples of it, modulo 1, are far from each other
+
+
+def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference, n_episodes: str) -> Figure:
     """
     :param rows: Certified returns of one task, sigma, method and checkpoint
     :param styles: Style of each label
     :param reference: What :func:`summaries.read_reference` returned
+    :param n_episodes: Number of episodes of the certificates, for the title
     :return: a staircase for each agent, as the value at a radius holds for all smaller ones
     """
     figure, axes = _picture("certified expected return")
-    for label, own in _agents(rows):
-        _draw(axes, own, label, styles[label], steps=True)
+    for position, (label, curve) in enumerate(_curves(rows)):
+        _line(axes, curve, label, styles[label], steps=True, position=position)
     first = rows.iloc[0]
     line = reference.get((short_task(first.task), first.sigma, first.method))
     if line is not None:
         line = _from_zero(line)
         axes.plot(line.index, line, drawstyle="steps-pre", color="0.4", linestyle="--", label="linear policy")
-    axes.set_xlabel("l2 norm of the attack on the observations of an episode")
+    axes.set_xlabel(f"radius: {_NORM}")
     _with_origin(axes, rows)
-    return _finished(figure, axes, f"{first.task}, sigma {exact(first.sigma)}, {first.checkpoint} checkpoint, {first.method}")
+    return _finished(figure, axes, f"{_of(first)}, {BANDS[first.method]}, alpha 0.05{n_episodes}", rows)
 
 
+<<<<<<< HEAD
 def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     """
     :param rows: Certified returns of one task, method and checkpoint
@@ -88,9 +102,13 @@ def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
 
 
 def lambda_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
+=======
+def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure:
+>>>>>>> 869a7c8 (A documentation site, docs of every command and the API, two notebooks; the README is what a visitor needs; figures with intervals over seeds and fixed colours)
     """
     :param rows: Certified returns of one task, sigma, method and checkpoint
     :param styles: Style of each label
+    :param n_episodes: Number of episodes of the certificates, for the title
     :return: certified return at the radius sigma for each lambda, and as level lines that of the other agents
     """
     first = rows.iloc[0]
@@ -98,17 +116,20 @@ def lambda_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     at_sigma = rows.groupby(AGENT).apply(at_radius, first.sigma, include_groups=False).rename("value").reset_index()
     lambdas = sorted(set(at_sigma.camp_lambda) - {NO_LAMBDA})
     constant = at_sigma[at_sigma.camp_lambda != NO_LAMBDA]
-    for (algo, variant), own in constant.groupby(["algo", "variant"]):
+    ranks = constant.assign(x=constant.camp_lambda.map(lambdas.index))
+    for (algo, variant), curve in intervals_over_seeds(ranks, ["algo", "variant"], complete=False).items():
         label = agent_label(pd.Series({"algo": algo, "camp_lambda": NO_LAMBDA, "variant": variant}))
-        points = own.groupby("camp_lambda").value.agg(["median", "min", "max"])
-        points.index = points.index.map(lambdas.index)
-        _line(axes, points, own.seed.nunique(), label, {**styles[label], "marker": "o"})
-    for label, own in _agents(at_sigma[at_sigma.camp_lambda == NO_LAMBDA]):
-        style: dict[str, Any] = {name: styles[label][name] for name in ("color", "linestyle")}
-        axes.axhline(own.value.median(), label=shown_label(label), **style)
+        _line(axes, curve, label, {**styles[label], "marker": "o"})
+    for label, curve in _curves(at_sigma[at_sigma.camp_lambda == NO_LAMBDA].assign(x=0.0)):
+        axes.axhline(
+            curve["iqm"].iloc[0],
+            label=_legend_text(label, curve),
+            color=styles[label]["color"],
+            linestyle=styles[label]["linestyle"],
+        )
     axes.set_xticks(range(len(lambdas)), [exact(value) for value in lambdas])
-    axes.set_xlabel("lambda")
-    return _finished(figure, axes, f"{first.task}, sigma {exact(first.sigma)}, {first.checkpoint} checkpoint, {first.method}")
+    axes.set_xlabel("lambda, weight of the robustness loss")
+    return _finished(figure, axes, f"{_of(first)}, {BANDS[first.method]}, alpha 0.05{n_episodes}", rows)
 
 
 def validation_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
@@ -118,15 +139,16 @@ def validation_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     :return: mean return of the validation during the training of each agent
     """
     figure, axes = _picture("mean return of the validation")
-    for label, own in _agents(rows):
-        _draw(axes, own, label, styles[label])
-    axes.set_xlabel("steps of the environment")
-    return _finished(figure, axes, f"{rows.iloc[0].task}, sigma {exact(rows.iloc[0].sigma)}")
+    for position, (label, curve) in enumerate(_curves(rows)):
+        _line(axes, curve, label, styles[label], position=position)
+    axes.set_xlabel("training, in steps of the environment")
+    return _finished(figure, axes, f"{rows.iloc[0].task}, sigma {exact(rows.iloc[0].sigma)}", rows)
 
 
-def attack_figure(attacked: pd.DataFrame, certified: pd.DataFrame, styles: Styles) -> Figure:
+def attack_figure(attacked: pd.DataFrame, ends: pd.DataFrame, certified: pd.DataFrame, styles: Styles) -> Figure:
     """
     :param attacked: Attacked returns of one task, sigma and checkpoint
+    :param ends: The same with the ends of the confidence intervals, ``attacked_return_low`` and ``_high``
     :param certified: Certified returns of the same by one method; none for attacks without noise, of which they say nothing
     :param styles: Style of each label
     :return: mean return under each attack, with markers, and the certified curve of each agent without them, up to the largest
@@ -134,23 +156,38 @@ def attack_figure(attacked: pd.DataFrame, certified: pd.DataFrame, styles: Style
     """
     figure, axes = _picture("mean return under attack, certified expected return")
     attacks = sorted(attacked.method.unique())
-    bounds = dict(_agents(certified[certified.x <= attacked.x.max()]))
-    for label, own in _agents(attacked):
-        for attack, rows in own.groupby("method"):
-            style = {**styles[label], "marker": "osD^v"[attacks.index(attack) % 5]}
-            _draw(axes, rows, f"{label}: {attack}", style, band=False)
+    bounds = dict(_curves(certified[certified.x <= attacked.x.max()]))
+    of_episodes = ends.pivot_table(index=[*AGENT, "method", "x"], columns="quantity", values="value")
+    for position, ((*agent, attack), curve) in enumerate(intervals_over_seeds(attacked, [*AGENT, "method"]).items()):
+        label = agent_label(pd.Series(agent, AGENT))
+        key = (*agent, attack)
+        if curve["seeds"].iloc[0] == 1 and key in of_episodes.index:
+            own = of_episodes.loc[key].reindex(curve.index)
+            curve = curve.assign(low=own["attacked_return_low"], high=own["attacked_return_high"])
+        _line(
+            axes,
+            curve,
+            f"{label}: {attack}",
+            {**styles[label], "marker": "osD^v"[attacks.index(attack) % 5]},
+            position=position,
+        )
+    for label in dict.fromkeys(agent_label(row) for _, row in attacked.iterrows()):
         if label in bounds:
-            _draw(axes, bounds[label], f"{label}: certified", styles[label], steps=True, band=False)
-    axes.set_xlabel("budget: l2 norm of the attack on the observations of an episode")
+            _line(axes, bounds[label], f"{label}: certified", styles[label], steps=True, bars=False)
+    axes.set_xlabel(f"budget: {_NORM}")
     _with_origin(axes, attacked)
     first = attacked.iloc[0]
-    return _finished(figure, axes, f"{first.task}, sigma {exact(first.sigma)}, {first.checkpoint} checkpoint")
+    return _finished(figure, axes, _of(first), attacked, of_one_seed=_EPISODES if len(ends) else "")
 
 
-def _agents(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Label and rows of each agent, in their order."""
-    for key, own in rows.groupby(AGENT):
-        yield agent_label(pd.Series(dict(zip(AGENT, key, strict=True)))), own
+def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Label and curve of each agent, in their order."""
+    for key, curve in intervals_over_seeds(rows, AGENT).items():
+        yield agent_label(pd.Series(key, AGENT)), curve
+
+
+def _of(row: pd.Series) -> str:
+    return f"{row.task}, sigma {exact(row.sigma)}, {row.checkpoint} checkpoint"
 
 
 def _picture(ylabel: str) -> "tuple[Figure, Axes]":
@@ -160,8 +197,9 @@ def _picture(ylabel: str) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _finished(figure: Figure, axes: "Axes", title: str) -> Figure:
-    axes.set_title(title, fontsize="small")
+def _finished(figure: Figure, axes: "Axes", title: str, rows: pd.DataFrame, of_one_seed: str = "") -> Figure:
+    explained = _SEEDS if rows.groupby(AGENT).seed.nunique().max() > 1 else of_one_seed
+    axes.set_title(title + (f"\n{explained}" if explained else ""), fontsize="small")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
     return figure
@@ -172,36 +210,56 @@ def _with_origin(axes: "Axes", rows: pd.DataFrame) -> None:
     axes.set_ylim(bottom=min(0.0, rows.value.min()))
 
 
-def _draw(
-    axes: "Axes", rows: pd.DataFrame, label: str, style: dict[str, str], *, steps: bool = False, band: bool = True
-) -> None:
-    curve = over_seeds(rows)
-    _line(axes, _from_zero(curve) if steps else curve, rows.seed.nunique(), label, style, steps=steps, band=band)
+def _legend_text(label: str, curve: pd.DataFrame) -> str:
+    n_seeds = curve["seeds"].max()
+    return shown_label(label + (f" ({n_seeds} seeds)" if n_seeds > 1 else ""))
 
 
 def _line(
     axes: "Axes",
     curve: pd.DataFrame,
-    n_seeds: int,
     label: str,
     style: dict[str, str],
     *,
     steps: bool = False,
-    band: bool = True,
+    bars: bool = True,
+    position: int = 0,
 ) -> None:
-    """A line through the medians, with a band from the lowest to the highest seed."""
-    shown: dict[str, Any] = dict(style)
-    if steps and len(curve) > 1:
-        shown["marker"] = ""
-    text = label + (f" (median of {n_seeds})" if n_seeds > 1 else "")
-    drawstyle = "steps-pre" if steps else "default"
-    axes.plot(curve.index, curve["median"], drawstyle=drawstyle, markersize=4, label=shown_label(text), **shown)
-    if band and n_seeds > 1:
-        step: Any = "pre" if steps else None
-        axes.fill_between(curve.index, curve["min"], curve["max"], step=step, color=style["color"], alpha=0.15, linewidth=0)
+    """A line, with intervals as bars at some of its points, beside those of the curves at other positions."""
+    line = _from_zero(curve["iqm"]) if steps else curve["iqm"]
+    axes.plot(
+        line.index,
+        line,
+        drawstyle="steps-pre" if steps else "default",
+        markersize=4,
+        label=_legend_text(label, curve),
+        color=style["color"],
+        linestyle=style["linestyle"],
+        marker="" if steps and len(curve) > 1 else style["marker"],
+    )
+    known = curve.dropna()
+    if not bars or not len(known):
+        return
+    barred = known.iloc[:: -(-len(known) // _MOST_BARS)]
+    lengths = [(barred.iqm - barred.low).clip(lower=0), (barred.high - barred.iqm).clip(lower=0)]
+    places, shift = barred.index.to_numpy(), _BAR_SHIFT * ((position + 1) // 2) * (-1) ** position
+    if steps:  # the value holds from the radius before on
+        before = curve.index.to_numpy()[np.maximum(curve.index.get_indexer(barred.index) - 1, 0)]
+        places, shift = places - (places - before) * ((position + 1) * _GOLDEN % 1), 0.0
+    axes.errorbar(
+        places,
+        barred.iqm,
+        lengths,
+        fmt="none",
+        ecolor=style["color"],
+        elinewidth=1,
+        capsize=2.5,
+        clip_on=False,
+        transform=axes.transData + ScaledTranslation(shift, 0, axes.figure.dpi_scale_trans),
+    )
 
 
-def _from_zero(curve: Any) -> Any:
+def _from_zero(curve: pd.Series) -> pd.Series:
     """The value at the first radius holds for all smaller ones too."""
     if not len(curve) or curve.index[0] <= 0:
         return curve
@@ -219,9 +277,10 @@ def all_figures(
     :return: name and maker of each figure that there is data for
     """
     agents = rows[AGENT].drop_duplicates().sort_values(AGENT)
-    labels = [
-        label
+    algorithms = {
+        label: agent.algo
         for _, agent in agents.iterrows()
+<<<<<<< HEAD
         for label in (agent_label(agent), agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})))
     ]
     styles = curve_styles(list(dict.fromkeys(labels)))  # the same agent has the same colour on all figures
@@ -229,24 +288,33 @@ def all_figures(
     for task, own in chosen.groupby("task"):
         if (own.groupby(AGENT).sigma.nunique() > 1).any():
             yield f"frontier_{task.replace('/', '-')}", lambda own=own: frontier_figure(own, styles)  # type: ignore[misc]
+=======
+        for label in (agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})), agent_label(agent))
+    }
+    styles = curve_styles(list(algorithms), list(algorithms.values()))  # the same agent has the same style on all figures
+>>>>>>> 869a7c8 (A documentation site, docs of every command and the API, two notebooks; the README is what a visitor needs; figures with intervals over seeds and fixed colours)
     for (task, sigma), panel in rows.groupby(["task", "sigma"]):
         name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
         of = {quantity: part for quantity, part in panel.groupby("quantity")}
         none = panel.iloc[:0]
         curves = of.get("certified_return", none).query("method == @method and checkpoint == @checkpoint")
+        counts = sorted(set(of.get("n_episodes", none).query("checkpoint == @checkpoint").value.astype(int)))
+        played = f", {' or '.join(map(str, counts))} episodes" if counts else ""
         if len(curves):
-            yield f"certified_{name}", lambda curves=curves: certified_figure(curves, styles, reference)  # type: ignore[misc]
+            yield f"certified_{name}", lambda c=curves, n=played: certified_figure(c, styles, reference, n)  # type: ignore[misc]
         reached = curves[curves.x >= sigma]
         if len(set(reached.camp_lambda) - {NO_LAMBDA}) > 1:
-            yield f"lambda_{name}", lambda reached=reached: lambda_figure(reached, styles)  # type: ignore[misc]
+            yield f"lambda_{name}", lambda r=reached, n=played: lambda_figure(r, styles, n)  # type: ignore[misc]
         steps = of.get("validation_return", none)
         if len(steps):
             yield f"validation_{name}", lambda steps=steps: validation_figure(steps, styles)  # type: ignore[misc]
-        attacked = of.get("attacked_return", none).query("checkpoint == @checkpoint")
+        attacked = panel[panel.quantity.str.startswith("attacked_return") & (panel.checkpoint == checkpoint)]
         clean = attacked.method.str.endswith("-sigma0")
         for suffix, part, bound in (("", attacked[~clean], curves), ("_without_noise", attacked[clean], none)):
-            if len(part):
-                yield f"attacks_{name}{suffix}", lambda part=part, bound=bound: attack_figure(part, bound, styles)  # type: ignore[misc]
+            means = part[part.quantity == "attacked_return"]
+            if len(means):
+                ends = part[part.quantity != "attacked_return"]
+                yield f"attacks_{name}{suffix}", lambda m=means, e=ends, b=bound: attack_figure(m, e, b, styles)  # type: ignore[misc]
 
 
 def _parser() -> argparse.ArgumentParser:

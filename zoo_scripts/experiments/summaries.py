@@ -2,11 +2,13 @@
 
 import csv
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import scipy.stats
 from results import COST_COLUMNS, DEFAULT, RESULT_COLUMNS, gap_text
 
 from sb3_camp.certification.rounded_text import exact, floor_decimals
@@ -18,6 +20,7 @@ NO_LAMBDA = -1.0
 AGENT = ["algo", "camp_lambda", "variant"]
 """What is compared: an algorithm with its settings, over all seeds."""
 
+_RESAMPLES = 2000
 _RADII = {"certified at 0": 0.0, "at sigma/2": 0.5, "at sigma": 1.0, "at 2 sigma": 2.0}
 
 
@@ -134,6 +137,52 @@ def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """
     curves = rows.groupby("x").value.agg(["median", "min", "max", "size"])
     return curves[curves["size"] == rows.seed.nunique()]
+
+
+def intervals_over_seeds(rows: pd.DataFrame, by: Sequence[str], complete: bool = True) -> dict[tuple, pd.DataFrame]:
+    """
+    Interquartile means with stratified bootstrap intervals, as Agarwal et al. (*Deep reinforcement learning at the edge of the
+    statistical precipice*, NeurIPS 2021) recommend for few seeds. They resample the seeds, so of three or less they are too
+    narrow rather than too wide.
+
+    :param rows: Rows of one quantity
+    :param by: Columns that tell the curves apart, at least two
+    :param complete: Whether to leave out the x that a seed of the curve lacks
+    :return: of each curve the columns ``iqm``, ``low`` and ``high`` (95 %) and ``seeds`` by x; no interval (nan) of a
+        single seed
+    """
+    by = list(by)
+    values = rows.pivot(index=[*by, "x"], columns="seed", values="value").sort_index()
+    if complete:
+        n_seeds = values.notna().groupby(level=by).any().sum(axis=1)
+        values = values[values.notna().sum(axis=1) == n_seeds.reindex(values.index.droplevel("x")).to_numpy()]
+    # At once for all that have the same seeds: a thousand small bootstraps would take minutes
+    parts = [_interquartile_means(own.dropna(axis=1)) for _, own in values.groupby([values[seed].isna() for seed in values])]
+    found = pd.concat(parts).sort_index() if parts else pd.DataFrame()
+    return {key: own.droplevel(by) for key, own in found.groupby(level=by)} if parts else {}
+
+
+def _interquartile_means(values: pd.DataFrame) -> pd.DataFrame:
+    """Of values whose columns are the seeds."""
+    found = pd.DataFrame({"iqm": _interquartile_mean(values.to_numpy().T), "low": np.nan, "high": np.nan}, index=values.index)
+    if values.shape[1] > 1:
+        from rliable.library import get_interval_estimates  # takes a second to import
+
+        # One task, so what is resampled are the seeds, each with all of its values
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of how rliable calls the package arch
+            _, intervals = get_interval_estimates(
+                {"": values.to_numpy().T[:, np.newaxis, :]},
+                lambda scores: _interquartile_mean(scores[:, 0, :]),
+                reps=_RESAMPLES,
+                random_state=np.random.RandomState(0),
+            )
+        found["low"], found["high"] = intervals[""]
+    return found.assign(seeds=values.shape[1])
+
+
+def _interquartile_mean(values: np.ndarray) -> np.ndarray:
+    return scipy.stats.trim_mean(values, 0.25, axis=0)
 
 
 def certified_table(rows: pd.DataFrame, method: str) -> pd.DataFrame:
