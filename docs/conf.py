@@ -45,10 +45,10 @@ autodoc_typehints_description_target = "documented_params"
 autodoc_class_signature = "mixed"
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_preserve_defaults = True
-for package in ("", ".evaluation", ".tuning", ".vec_env", ".wrappers"):
-    loaded = import_module(f"sb3_camp{package}")
-    for name in loaded.__all__:  # they load on first use, and autodoc asks dir()
-        getattr(loaded, name)
+for file in Path(sb3_camp.__file__).parent.rglob("__init__.py"):
+    package = import_module(".".join(("sb3_camp", *file.parent.relative_to(Path(sb3_camp.__file__).parent).parts)))
+    for name in getattr(package, "__all__", ()):  # they load on first use, and autodoc asks dir()
+        getattr(package, name)
 
 html_math_renderer = "mathml"
 html_theme = "furo"
