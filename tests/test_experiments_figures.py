@@ -252,6 +252,36 @@ def test_the_table_of_certified_returns_is_rounded_down_and_silent_beyond_the_la
     assert rounded["certified at 0"] == "99.9"
 
 
+def test_algorithms_are_compared_by_the_probability_that_a_seed_of_one_certifies_more():
+    def rows(algo, values):
+        lines = [
+            line((algo, ""), seed, "best", "certified_return", "berk-jones", 0.4, value, task=task)
+            for task, of_task in zip(("a", "b"), values, strict=True)
+            for seed, value in enumerate(of_task)
+        ]
+        frame = pd.DataFrame(lines, columns=results.RESULT_COLUMNS).assign(sigma=0.4, camp_lambda=-1.0)
+        return frame.assign(seed=frame.seed.astype(int), x=frame.x.astype(float), value=frame.value.astype(float))
+
+    better, worse, alike = [[7, 8, 9], [4, 5, 6]], [[1, 2, 3], [1, 2, 3]], [[1, 2, 3], [7, 2, 3]]
+    table = pd.concat([rows("a2c", better), rows("dqn", worse), rows("ppo", alike), rows("ars", [[5], [5]])])
+    before = np.random.get_state()[1].tolist()
+    found = {
+        (line["algorithm"], line["compared with"]): line for line in records(summaries.comparison_table(table, "berk-jones"))
+    }
+    assert np.random.get_state()[1].tolist() == before, "nobody else's random numbers change"
+    assert set(found) == {("a2c", "dqn"), ("a2c", "ppo"), ("dqn", "ppo")}, "one seed says nothing"
+    assert found["a2c", "dqn"]["probability of improvement"] == "1.00"
+    assert found["a2c", "dqn"]["95 % interval"] == "1.00 to 1.00"
+    # in the first task all nine pairs, in the second six
+    assert found["a2c", "ppo"]["probability of improvement"] == f"{15 / 18:.2f}"
+    assert (found["a2c", "ppo"]["settings"], found["a2c", "ppo"]["seeds"]) == ("2", "3 and 3")
+    low, high = map(float, found["dqn", "ppo"]["95 % interval"].split(" to "))
+    assert low < 0.5 > float(found["dqn", "ppo"]["probability of improvement"]) and high > 0.5
+    pd.testing.assert_frame_equal(
+        summaries.comparison_table(table, "berk-jones"), summaries.comparison_table(table, "berk-jones")
+    )
+
+
 def test_the_table_of_attacks_has_a_column_for_each_budget_and_is_silent_where_a_seed_lacks_it(table):
     rows = summaries.read_results([table])
     found = records(summaries.attack_table(rows))

@@ -26,6 +26,7 @@ from summaries import (
     at_radius,
     attack_table,
     certified_table,
+    comparison_table,
     cost_table,
     envelope,
     frontier_table,
@@ -82,7 +83,6 @@ def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference, n
     return _finished(figure, axes, f"{_of(first)}, {BANDS[first.method]}, alpha 0.05{n_episodes}", rows)
 
 
-<<<<<<< HEAD
 def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     """
     :param rows: Certified returns of one task, method and checkpoint
@@ -102,9 +102,7 @@ def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
 
 
 def lambda_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
-=======
 def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure:
->>>>>>> 869a7c8 (A documentation site, docs of every command and the API, two notebooks; the README is what a visitor needs; figures with intervals over seeds and fixed colours)
     """
     :param rows: Certified returns of one task, sigma, method and checkpoint
     :param styles: Style of each label
@@ -280,7 +278,6 @@ def all_figures(
     algorithms = {
         label: agent.algo
         for _, agent in agents.iterrows()
-<<<<<<< HEAD
         for label in (agent_label(agent), agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})))
     ]
     styles = curve_styles(list(dict.fromkeys(labels)))  # the same agent has the same colour on all figures
@@ -288,11 +285,9 @@ def all_figures(
     for task, own in chosen.groupby("task"):
         if (own.groupby(AGENT).sigma.nunique() > 1).any():
             yield f"frontier_{task.replace('/', '-')}", lambda own=own: frontier_figure(own, styles)  # type: ignore[misc]
-=======
         for label in (agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})), agent_label(agent))
     }
     styles = curve_styles(list(algorithms), list(algorithms.values()))  # the same agent has the same style on all figures
->>>>>>> 869a7c8 (A documentation site, docs of every command and the API, two notebooks; the README is what a visitor needs; figures with intervals over seeds and fixed colours)
     for (task, sigma), panel in rows.groupby(["task", "sigma"]):
         name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
         of = {quantity: part for quantity, part in panel.groupby("quantity")}
@@ -346,6 +341,7 @@ def _figures(args: argparse.Namespace) -> None:
     tables = {
         "certified": certified_table(rows, args.method),
         "frontier": frontier_table(rows, args.method),
+        "comparisons": comparison_table(rows, args.method),
         "attacks": attack_table(rows),
         "q_gap": gap_table(rows),
         "costs": cost_table(costs),
