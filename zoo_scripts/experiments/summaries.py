@@ -173,7 +173,7 @@ def _interquartile_means(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _interval(scores: Any, statistic: Callable[..., np.ndarray]) -> np.ndarray:
-    """Ends, shape (2, n), of the stratified bootstrap intervals of n statistics of scores (seeds, tasks, ...), or of a pair."""
+    """Ends, shape (2, n), of stratified bootstrap intervals of n statistics of scores (seeds, tasks, ...), or of a pair."""
     from rliable.library import get_interval_estimates  # takes a second to import
 
     state = np.random.get_state()
