@@ -27,7 +27,13 @@ suppress_warnings = ["config.cache"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 # What stands outside of docs/ and is a page of the site as well
-repository_pages = {"changelog": "CHANGELOG.md", "experiments": "zoo_scripts/experiments/README.md"}
+repository_pages = {
+    "changelog": "CHANGELOG.md",
+    "contributing": "CONTRIBUTING.md",
+    "experiments": "zoo_scripts/experiments/README.md",
+    "security": "SECURITY.md",
+    "versioning": "VERSIONING.md",
+}
 repository_links = {"README.md": "getting_started"}
 
 # Notebooks run when the site is built. `make docs` keeps their results until they change

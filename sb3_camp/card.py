@@ -19,7 +19,10 @@ from sb3_camp.reporting.upload import check_repository, upload
 from sb3_camp.text import printable
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
+    """
+    :return: parser of the command line
+    """
     parser = argparse.ArgumentParser(
         prog="card",
         usage=f"{invocation('card')} PATH [PATH ...] -o FOLDER [--push USER/NAME]",
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         130 if interrupted
     """
     load_plugins()
-    args = _parser().parse_args(argv)
+    args = command_parser().parse_args(argv)
     return exit_status("card", lambda: _card(args))
 
 

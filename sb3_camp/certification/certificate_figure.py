@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
 _SHORT = 40
-BANDS = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pearson": "Clopper-Pearson bounds"}
+BAND_TITLES = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pearson": "Clopper-Pearson bounds"}
 """What the methods compute, for a title."""
 NORM = "l2 norm of the attack on an episode"
 """What radii and budgets are, for the axis of a picture."""
@@ -177,7 +177,7 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     """What must be alike for a fair comparison: name of the setting, and its text for each certificate."""
     sigmas = [certificate.sigma for certificate in certificates]
     return {
-        "method": [BANDS.get(certificate.method, literal(certificate.method)) for certificate in certificates],
+        "method": [BAND_TITLES.get(certificate.method, literal(certificate.method)) for certificate in certificates],
         "alpha": [f"alpha {exact(certificate.alpha)}" for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],

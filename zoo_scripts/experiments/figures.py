@@ -40,7 +40,7 @@ from summaries import (
 )
 
 from sb3_camp.certification.bands import METHODS
-from sb3_camp.certification.certificate_figure import BANDS
+from sb3_camp.certification.certificate_figure import BAND_TITLES
 from sb3_camp.certification.curve_style import curve_styles, shown_label
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import exact
@@ -80,7 +80,9 @@ def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference, n
         axes.plot(line.index, line, drawstyle="steps-pre", color="0.4", linestyle="--", label="linear policy")
     axes.set_xlabel(f"radius: {_NORM}")
     _with_origin(axes, rows)
-    return _finished(figure, axes, f"{_of(first)}, {BANDS[first.method]}, alpha 0.05{n_episodes}", rows)
+    return _finished(
+        figure, axes, f"{_of(first)}, {BAND_TITLES.get(first.method, first.method)}, alpha 0.05{n_episodes}", rows
+    )
 
 
 def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
@@ -127,7 +129,9 @@ def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure
         )
     axes.set_xticks(range(len(lambdas)), [exact(value) for value in lambdas])
     axes.set_xlabel("lambda, weight of the robustness loss")
-    return _finished(figure, axes, f"{_of(first)}, {BANDS[first.method]}, alpha 0.05{n_episodes}", rows)
+    return _finished(
+        figure, axes, f"{_of(first)}, {BAND_TITLES.get(first.method, first.method)}, alpha 0.05{n_episodes}", rows
+    )
 
 
 def validation_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
