@@ -15,7 +15,7 @@ from support.experiments import ROOT, WORKFLOW, script
 
 from sb3_camp.errors import InputError
 
-results, summaries, figures = map(script, ("results", "summaries", "figures"))
+results, summaries, over_seeds, figures = map(script, ("results", "summaries", "over_seeds", "figures"))
 
 TASK, SIGMA = "camp/CartPole1-v0", "0.4"
 CAMP0, CAMP4, PPO = ("camp_dqn", "0"), ("camp_dqn", "4"), ("ppo", "")
@@ -128,14 +128,6 @@ def test_attacks_of_one_seed_have_the_interval_over_its_episodes(table):
     assert [(low, high) for _, low, high in bars] == [(87, 95), (87, 95)]
 
 
-def test_an_algorithm_has_the_same_colour_whoever_else_is_on_the_picture(table):
-    rows = summaries.read_results([table])
-    alone = rows[rows.algo == "ppo"]
-    with_others = pd.concat([rows, alone.assign(algo="a2c"), alone.assign(algo="zzz")])
-    colours = [lines_of(drawn(part, f"certified_{NAME}"))["ppo"].get_color() for part in (rows, alone, with_others)]
-    assert len(set(colours)) == 1
-
-
 def test_the_same_agent_has_the_same_colour_on_all_figures(table):
     rows = summaries.read_results([table])
     names = [f"{kind}_{NAME}" for kind in ("certified", "validation", "attacks")]
@@ -196,7 +188,7 @@ def test_only_radii_and_timesteps_that_all_seeds_have_are_drawn():
     points = [(0, 10), (0, 20), (1, 10), (1, 20), (1, 30)]
     rows = pd.DataFrame([(seed, x, 100.0 * seed) for seed, x in points], columns=["seed", "x", "value"])
     found = summaries.over_seeds(rows)
-    curve = summaries.intervals_over_seeds(rows.assign(algo="a", variant="v"), ["algo", "variant"])["a", "v"]
+    curve = over_seeds.intervals_over_seeds(rows.assign(algo="a", variant="v"), ["algo", "variant"])["a", "v"]
     assert curve.iqm.to_dict() == {10: 50, 20: 50}
     assert found[["median", "min", "max"]].to_dict("index") == {x: {"median": 50, "min": 0, "max": 100} for x in (10, 20)}
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from support.experiments import script
 
-results, summaries = map(script, ("results", "summaries"))
+results, over_seeds = map(script, ("results", "over_seeds"))
 
 
 def test_intervals_over_seeds_are_those_of_a_bootstrap_of_the_interquartile_mean():
@@ -13,7 +13,7 @@ def test_intervals_over_seeds_are_those_of_a_bootstrap_of_the_interquartile_mean
     rows = pd.DataFrame({"algo": "a", "variant": "v", "x": 0.5, "seed": range(10), "value": values})
     # another agent, with other seeds, changes nothing
     other = pd.DataFrame({"algo": "b", "variant": "v", "x": 0.7, "seed": range(8, 13), "value": 7.0})
-    curve = summaries.intervals_over_seeds(pd.concat([rows, other]), ["algo", "variant"])["a", "v"]
+    curve = over_seeds.intervals_over_seeds(pd.concat([rows, other]), ["algo", "variant"])["a", "v"]
     resampled = np.random.default_rng(1).choice(values, (20_000, 10))
     means = np.sort(resampled, axis=1)[:, 2:8].mean(axis=1)
     assert curve.loc[0.5, "iqm"] == pytest.approx(np.sort(values)[2:8].mean())
@@ -36,7 +36,7 @@ def test_algorithms_are_compared_by_the_probability_that_a_seed_of_one_certifies
     before = np.random.get_state()[1].tolist()
     found = {
         (line["algorithm"], line["compared with"]): line
-        for line in summaries.comparison_table(table, "berk-jones").to_dict("records")
+        for line in over_seeds.comparison_table(table, "berk-jones").to_dict("records")
     }
     assert np.random.get_state()[1].tolist() == before, "nobody else's random numbers change"
     assert set(found) == {("a2c", "dqn"), ("a2c", "ppo"), ("dqn", "ppo")}, "one seed says nothing"
@@ -48,5 +48,5 @@ def test_algorithms_are_compared_by_the_probability_that_a_seed_of_one_certifies
     low, high = map(float, found["dqn", "ppo"]["95 % interval"].split(" to "))
     assert low < 0.5 > float(found["dqn", "ppo"]["probability of improvement"]) and high > 0.5
     pd.testing.assert_frame_equal(
-        summaries.comparison_table(table, "berk-jones"), summaries.comparison_table(table, "berk-jones")
+        over_seeds.comparison_table(table, "berk-jones"), over_seeds.comparison_table(table, "berk-jones")
     )

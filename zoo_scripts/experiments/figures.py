@@ -12,13 +12,14 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
+from over_seeds import comparison_table, intervals_over_seeds
 from summaries import (
     AGENT,
     NO_LAMBDA,
@@ -26,12 +27,10 @@ from summaries import (
     at_radius,
     attack_table,
     certified_table,
-    comparison_table,
     cost_table,
     envelope,
     frontier_table,
     gap_table,
-    intervals_over_seeds,
     read_costs,
     read_reference,
     read_results,
@@ -80,9 +79,7 @@ def certified_figure(rows: pd.DataFrame, styles: Styles, reference: Reference, n
         axes.plot(line.index, line, drawstyle="steps-pre", color="0.4", linestyle="--", label="linear policy")
     axes.set_xlabel(f"radius: {_NORM}")
     _with_origin(axes, rows)
-    return _finished(
-        figure, axes, f"{_of(first)}, {BAND_TITLES.get(first.method, first.method)}, alpha 0.05{n_episodes}", rows
-    )
+    return _finished(figure, axes, f"{_of(first)}, {_band(first)}, alpha 0.05{n_episodes}", rows)
 
 
 def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
@@ -92,18 +89,17 @@ def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     :return: for each agent with several sigmas the best of them at each radius, by the median over the seeds
     """
     figure, axes = _picture("certified expected return, the best of the sigmas")
-    for label, own in _agents(rows):
+    for key, own in rows.groupby(AGENT):
         if own.sigma.nunique() > 1:
-            best = _from_zero(envelope(own))
+            best, label = _from_zero(envelope(own)["median"]), agent_label(pd.Series(key, AGENT))
             style: dict[str, Any] = {**styles[label], "marker": ""}
-            axes.plot(best.index, best["median"], drawstyle="steps-pre", label=shown_label(label), **style)
-    axes.set_xlabel("l2 norm of the attack on the observations of an episode")
+            axes.plot(best.index, best, drawstyle="steps-pre", label=shown_label(label), **style)
+    axes.set_xlabel(f"radius: {_NORM}")
     _with_origin(axes, rows)
     first, sigmas = rows.iloc[0], ", ".join(exact(sigma) for sigma in sorted(rows.sigma.unique()))
-    return _finished(figure, axes, f"{first.task}, sigma {sigmas}: medians, {first.checkpoint} checkpoint, {first.method}")
+    return _finished(figure, axes, f"{first.task}, sigma {sigmas}: medians, {first.checkpoint} checkpoint, {_band(first)}")
 
 
-def lambda_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
 def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure:
     """
     :param rows: Certified returns of one task, sigma, method and checkpoint
@@ -129,9 +125,7 @@ def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure
         )
     axes.set_xticks(range(len(lambdas)), [exact(value) for value in lambdas])
     axes.set_xlabel("lambda, weight of the robustness loss")
-    return _finished(
-        figure, axes, f"{_of(first)}, {BAND_TITLES.get(first.method, first.method)}, alpha 0.05{n_episodes}", rows
-    )
+    return _finished(figure, axes, f"{_of(first)}, {_band(first)}, alpha 0.05{n_episodes}", rows)
 
 
 def validation_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
@@ -192,6 +186,10 @@ def _of(row: pd.Series) -> str:
     return f"{row.task}, sigma {exact(row.sigma)}, {row.checkpoint} checkpoint"
 
 
+def _band(row: pd.Series) -> str:
+    return BAND_TITLES.get(row.method, row.method)
+
+
 def _picture(ylabel: str) -> "tuple[Figure, Axes]":
     figure = Figure(figsize=(6.4, 4.4), layout="constrained")
     axes = figure.subplots()
@@ -199,8 +197,8 @@ def _picture(ylabel: str) -> "tuple[Figure, Axes]":
     return figure, axes
 
 
-def _finished(figure: Figure, axes: "Axes", title: str, rows: pd.DataFrame, of_one_seed: str = "") -> Figure:
-    explained = _SEEDS if rows.groupby(AGENT).seed.nunique().max() > 1 else of_one_seed
+def _finished(figure: Figure, axes: "Axes", title: str, rows: pd.DataFrame | None = None, of_one_seed: str = "") -> Figure:
+    explained = _SEEDS if rows is not None and rows.groupby(AGENT).seed.nunique().max() > 1 else of_one_seed
     axes.set_title(title + (f"\n{explained}" if explained else ""), fontsize="small")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
@@ -282,16 +280,13 @@ def all_figures(
     algorithms = {
         label: agent.algo
         for _, agent in agents.iterrows()
-        for label in (agent_label(agent), agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})))
-    ]
-    styles = curve_styles(list(dict.fromkeys(labels)))  # the same agent has the same colour on all figures
+        for label in (agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})), agent_label(agent))
+    }
+    styles = curve_styles(list(algorithms), list(algorithms.values()))  # the same agent has the same style on all figures
     chosen = rows.query("quantity == 'certified_return' and method == @method and checkpoint == @checkpoint")
     for task, own in chosen.groupby("task"):
         if (own.groupby(AGENT).sigma.nunique() > 1).any():
             yield f"frontier_{task.replace('/', '-')}", lambda own=own: frontier_figure(own, styles)  # type: ignore[misc]
-        for label in (agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})), agent_label(agent))
-    }
-    styles = curve_styles(list(algorithms), list(algorithms.values()))  # the same agent has the same style on all figures
     for (task, sigma), panel in rows.groupby(["task", "sigma"]):
         name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
         of = {quantity: part for quantity, part in panel.groupby("quantity")}
