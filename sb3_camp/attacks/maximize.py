@@ -62,7 +62,7 @@ def mad(
     The distance is flat at the clean frame, so each row starts from a random point a tenth of the radius away.
 
     :param view: What is known of the policy
-    :param observations: Clean frames, (B, *frame), float32, or uint8 images
+    :param observations: Clean frames, ``(B, *frame)``, float32, or uint8 images
     :param budget: The largest norm for each row, (B,); rows with 0 are left alone
     :param generators: One for each row, (B,)
     :param step_size: Length of a step; None for a tenth of the budget of the row
@@ -205,7 +205,7 @@ class _Climb:
 def check_generators(generators: Sequence[np.random.Generator], observations: th.Tensor) -> None:
     """
     :param generators: Generators of an attack
-    :param observations: Clean frames, (B, *frame)
+    :param observations: Clean frames, ``(B, *frame)``
     :raises InputError: if there is not one generator for each row
     """
     if len(generators) != len(observations):
@@ -215,7 +215,7 @@ def check_generators(generators: Sequence[np.random.Generator], observations: th
 def normals(generators: Sequence[np.random.Generator], observations: th.Tensor, rows: th.Tensor) -> th.Tensor:
     """
     :param generators: One for each row of the batch
-    :param observations: Clean frames, (B, *frame)
+    :param observations: Clean frames, ``(B, *frame)``
     :param rows: Those that are drawn for, (N,) int64
     :return: standard normal numbers, float64 (N, D)
     """

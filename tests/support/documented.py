@@ -88,6 +88,7 @@ def parse(command: list[str]) -> argparse.Namespace:
         mock.patch.object(argparse.ArgumentParser, "parse_args", stop_after_all),
         mock.patch.object(argparse.ArgumentParser, "parse_known_args", stop_after_known),
         mock.patch.object(sys, "argv", [program, *arguments]),
+        mock.patch.object(sys, "path", [str((ROOT / program).parent), *sys.path]),
     ):
         try:
             if program.endswith(".py"):
