@@ -29,7 +29,7 @@ def test_every_step_of_the_workflows_is_a_make_target_that_exists():
     run = [command for workflow in WORKFLOWS.values() for command in commands(workflow)]
     made = [re.sub(r"\$\{\{.*?\}\}", "", command) for command in run if "make " in command]
     targets = {word for command in made for word in command.split("make ")[1].split() if "=" not in word}
-    assert {"test", "test-all", "check-dist", "check-wheel", "check-zoo", "docs"} <= targets
+    assert {"test", "test-all", "check-dist", "check-wheel", "check-zoo", "docs", "notebooks"} <= targets
     assert targets <= TARGETS
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     assert {hook["entry"] for hook in hooks} == {"make lint", "make type"}
