@@ -13,6 +13,7 @@ from stable_baselines3 import PPO
 from support.attacked_envs import RandomFrames, image_space, linear_policy, random_policy, vector_space
 
 from sb3_camp import AdversarialObservationWrapper
+from sb3_camp.attacks.adversary_view import AdversaryView
 from sb3_camp.errors import InputError
 from sb3_camp.policy_view import Remembering, policy_view
 from sb3_camp.threat_models import THREATS
@@ -162,6 +163,35 @@ def test_the_normaliser_outside_is_part_of_the_policy_and_the_budget_is_in_raw_u
         observation, _, _, _, info = env.step(0)
         clean, *_ = twin.step(0)
     assert 3 < n_flips < 29
+
+
+def test_a_learned_adversary_tells_flips_behind_the_normaliser():
+    """It goes one way with all that it has, in units of the sensors."""
+    policy = linear_policy(np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]]), np.array([0.0, -1.0, -1000.0]))
+    view = AdversaryView((2,), False, 1.0, 30)
+
+    class Observing(gym.Env):
+        observation_space, action_space = view.observation_space, view.action_space
+
+    agent = PPO("MlpPolicy", Observing(), policy_kwargs={"net_arch": []}, device="cpu")
+    with th.no_grad():
+        agent.policy.action_net.weight.zero_()
+        agent.policy.action_net.bias.copy_(th.tensor([1.0, 0.0, 10.0]))
+    channel = Channel(mean=[1.0, -2.0], deviation=[2.0, 10.0], clip=10.0)
+    kwargs = {"agent": agent, "view": view}
+    env = AdversarialObservationWrapper(
+        RandomFrames(vector_space(2)), policy, 1.0, "learned", attack_kwargs=kwargs, channel=channel
+    )
+    flips = []
+    for seed in range(40):
+        env.reset(seed=seed)
+        clean, _ = RandomFrames(vector_space(2)).reset(seed=seed)
+        margins = [3 * (clean[0] + moved - 1) / 2 + 4 * (clean[1] + 2) / 10 - 1 for moved in (0, 1)]
+        _, info = env.reset(seed=seed)
+        assert info["perturbation_norm"] == pytest.approx(1, abs=1e-4)
+        flips.append((margins[0] > 0) != (margins[1] > 0))
+        assert info["action_flipped"] == flips[-1]
+    assert 3 < sum(flips) < 37
 
 
 def test_draws_of_the_noise_come_from_the_attack_and_repeat_with_the_seed():

@@ -127,7 +127,7 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
             raise InputError("AdversarialObservationWrapper: n_stack > 1 is not supported for Dict observations.")
         self.adversary: Adversary | LearnedAdversary
         if attack == LEARNED:
-            self.adversary = LearnedAdversary(model, device=device, **settings)
+            self.adversary = LearnedAdversary(model, device=device, channel=channel, **settings)
         else:
             step_size = default_step_size(attack, self.budgets.total, given, threat)
             self.adversary = Adversary(model, attack, settings, device, threat, sensor_sigma, channel, step_size)

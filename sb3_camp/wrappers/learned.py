@@ -19,6 +19,7 @@ from sb3_camp.wrappers.adversary import (
     shared_policy,
     usable_device,
 )
+from sb3_camp.wrappers.channel import Channel
 from sb3_camp.wrappers.frame_layout import FrameLayout
 
 
@@ -37,6 +38,7 @@ class LearnedAdversary:
     :param device: Device of the victim's policy
     :param statistics: By which its observations are normalised, as ``mean``, ``var``, ``epsilon`` and ``clip_obs`` of SB3's
         ``VecNormalize``; None if they are not
+    :param channel: What is between the adversary and the victim
     :raises InputError: if it cannot be read, or was trained for other observations
     """
 
@@ -49,7 +51,9 @@ class LearnedAdversary:
         view: AdversaryView,
         device: th.device | str = "cpu",
         statistics: Mapping[str, Any] | None = None,
+        channel: Channel | None = None,
     ) -> None:
+        self._channel = channel or Channel()
         self.view, self.device = view, usable_device(device, model)
         self.fingerprint, self.policy = shared_policy(model, self.device)
         self._agent: BasePolicy | None = None
@@ -85,6 +89,7 @@ class LearnedAdversary:
             return ["attack"]
         names = {"fingerprint": "model", "device": "device", "_agent_fingerprint": "agent", "view": "view"}
         names["_statistics"] = "statistics"
+        names["_channel"] = "channel"
         return [text for name, text in names.items() if getattr(self, name) != getattr(other, name)]
 
     def _normalized(self, observations: np.ndarray) -> np.ndarray:
@@ -99,7 +104,7 @@ class LearnedAdversary:
         stacks = np.where(is_newest, frames[:, None], requests.frames)
         actions = []
         for seen in (requests.frames, stacks):
-            observed = layout.observed(th.from_numpy(seen)).numpy()
+            observed = layout.observed(self._channel.normalised(th.from_numpy(seen))).numpy()
             observation = observed if key is None else {**(requests.others or {}), key: observed}
             actions.append(self.policy.predict(observation, deterministic=True)[0])
         return (actions[0] != actions[1]).reshape(len(frames), -1).any(axis=1)
