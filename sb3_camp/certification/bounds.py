@@ -72,15 +72,11 @@ def certified_radius(
     The largest radius at which the certified return is at least ``target``.
 
     With confidence 1 - alpha, for all targets together. :func:`certified_return` at this radius is at least ``target``, and
-    1e-9 sigma further out it is below.
+    1e-9 sigma further out it is below. ``alpha``, ``method``, ``min_return`` and ``support`` are those of that function.
 
     :param returns: returns of m independent episodes, shape (m,)
     :param sigma: standard deviation of the noise on the observations, in their units
     :param target: the expected return to keep
-    :param alpha: see :func:`certified_return`
-    :param method: see :func:`certified_return`
-    :param min_return: see :func:`certified_return`
-    :param support: see :func:`certified_return`
     :return: radius in the units of the observations; nan where the certified return is below ``target`` already at radius 0,
         inf where ``target`` is not above ``min_return``
     :raises InputError: as :func:`certified_return`, and for a target that is nan

@@ -59,16 +59,13 @@ def plan_episodes(
     It is a forecast, not a bound: the pilot is a sample, and so are the episodes to come. Of evaluations of exactly this size
     some three in four certify the target, of those a third larger nearly all (if the pilot is large; measured on a few
     distributions). The episodes must be fresh: the pilot's may be among them only if looks were planned
-    (:func:`planned_looks`).
+    (:func:`planned_looks`). ``alpha``, ``method``, ``min_return`` and ``support`` are those of
+    :func:`sb3_camp.certification.certified_return` for the evaluation that is planned.
 
     :param returns: returns of the independent episodes of the pilot, shape (n,)
     :param sigma: standard deviation of the noise on the observations, in their units
     :param target: the expected return to certify
     :param radius: at this l2 radius, in the units of the observations
-    :param alpha: see :func:`sb3_camp.certification.certified_return`; of the evaluation that is planned
-    :param method: see :func:`sb3_camp.certification.certified_return`
-    :param min_return: see :func:`sb3_camp.certification.certified_return`
-    :param support: see :func:`sb3_camp.certification.certified_return`
     :param most: the largest number of episodes to think of
     :return: the plan
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, for a target that is not finite or not above

@@ -43,14 +43,12 @@ def certified_probability(
     An event that should be rare has an upper bound: P_R(cost > c) is at most 1 less the certified probability that -cost is at
     least -c, for all c together. For a yes or no, see :func:`certified_cost`.
 
+    The arguments after ``radii`` are those of :func:`sb3_camp.certification.certified_return`.
+
     :param returns: returns of m independent episodes, shape (m,)
     :param sigma: standard deviation of the noise on the observations, in their units
     :param threshold: the return to reach; finite
     :param radii: l2 radii in the units of the observations, any shape
-    :param alpha: see :func:`sb3_camp.certification.certified_return`
-    :param method: see :func:`sb3_camp.certification.certified_return`
-    :param min_return: see :func:`sb3_camp.certification.certified_return`
-    :param support: see :func:`sb3_camp.certification.certified_return`
     :return: float64 array of the shape of radii, in [0, 1]
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, and for a threshold that is not finite
     """
@@ -79,14 +77,12 @@ def certified_quantile(
 
     It is one of the returns that were seen, or ``min_return``, which every episode reaches.
 
+    The arguments after ``radii`` are those of :func:`sb3_camp.certification.certified_return`.
+
     :param returns: returns of m independent episodes, shape (m,)
     :param sigma: standard deviation of the noise on the observations, in their units
     :param q: share of the episodes that may return less, in (0, 1); 0.05: reached in 95 % of them
     :param radii: l2 radii in the units of the observations, any shape
-    :param alpha: see :func:`sb3_camp.certification.certified_return`
-    :param method: see :func:`sb3_camp.certification.certified_return`
-    :param min_return: see :func:`sb3_camp.certification.certified_return`
-    :param support: see :func:`sb3_camp.certification.certified_return`
     :return: float64 array of the shape of radii
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, and for a q outside (0, 1)
     """
@@ -118,14 +114,12 @@ def certified_cvar(
 
     For q = 1 it is the certified return; it falls with q.
 
+    The arguments after ``radii`` are those of :func:`sb3_camp.certification.certified_return`.
+
     :param returns: returns of m independent episodes, shape (m,)
     :param sigma: standard deviation of the noise on the observations, in their units
     :param q: share of the episodes, in (0, 1]; 0.05: the mean of the worst twentieth
     :param radii: l2 radii in the units of the observations, any shape
-    :param alpha: see :func:`sb3_camp.certification.certified_return`
-    :param method: see :func:`sb3_camp.certification.certified_return`
-    :param min_return: see :func:`sb3_camp.certification.certified_return`
-    :param support: see :func:`sb3_camp.certification.certified_return`
     :return: float64 array of the shape of radii
     :raises InputError: as :func:`sb3_camp.certification.certified_return`, and for a q outside (0, 1]
     """
@@ -153,11 +147,11 @@ def certified_cost(
     happens (1) or not (0), it bounds the probability of the event; ``method="clopper-pearson"`` with ``support=[0, 1]`` is
     then the best, as a single test.
 
+    ``alpha`` and ``method`` are those of :func:`sb3_camp.certification.certified_return`.
+
     :param costs: costs of m independent episodes, shape (m,); also booleans
     :param sigma: standard deviation of the noise on the observations, in their units
     :param radii: l2 radii in the units of the observations, any shape
-    :param alpha: see :func:`sb3_camp.certification.certified_return`
-    :param method: see :func:`sb3_camp.certification.certified_return`
     :param max_cost: a cost that no episode can exceed, known beforehand (not the highest one seen)
     :param support: for ``"clopper-pearson"``: the costs that share alpha, fixed beforehand. A cost counts as the lowest of
         them that it does not exceed, or as ``max_cost``
