@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 
-from sb3_camp.certification.assumptions import Evidence, find_evidence, played_in
-from sb3_camp.certification.band_registry import BANDS, band_of
+from sb3_camp.certification.assumptions import Evidence, find_evidence
+from sb3_camp.certification.band_registry import BANDS
 from sb3_camp.certification.build import certificate_of, default_radii
 from sb3_camp.certification.certificate import Certificate, Source, read_certificate
 from sb3_camp.certification.certificate_files import write_certificate
@@ -29,6 +28,7 @@ from sb3_camp.certification.printed_frontier import print_frontier, print_plan
 from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.recorded_bounds import Wanted
 from sb3_camp.certification.rounded_text import exact
+from sb3_camp.certification.support_argument import find_support
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import only_writer, read_bytes, sha256
@@ -47,7 +47,6 @@ ALPHA = 0.05
 
 # Beyond, every certified return is the lowest return
 _MOST_SIGMAS = 1e6
-_MOST_RETURNS = 10_000_000
 
 
 def command_parser() -> argparse.ArgumentParser:
@@ -178,7 +177,7 @@ def _certify(args: argparse.Namespace) -> None:
         return _certify_frontier(args)
     logs = read_logs(args.paths)
     evidence = find_evidence(logs, args.sigma, args.min_return)
-    support, run = _find_support(args, evidence), evidence.run
+    support, run = find_support(args.support, args.method, evidence), evidence.run
     if args.plan:
         return _plan(args, evidence, support)
     certificate = certificate_of(
@@ -254,7 +253,7 @@ def _plan(args: argparse.Namespace, evidence: Evidence, support: list[float] | N
 def _certify_frontier(args: argparse.Namespace) -> None:
     evidences = [find_evidence(read_logs([path]), args.sigma, args.min_return) for path in args.paths]
     radii = _find_radii(args.radii, max(evidence.sigma for evidence in evidences))
-    supports = [_find_support(args, evidence) for evidence in evidences]
+    supports = [find_support(args.support, args.method, evidence) for evidence in evidences]
     alpha = _find_alpha(args.alpha, [log for evidence in evidences for log in evidence.logs])
     frontier = build_frontier(evidences, supports, radii, alpha=alpha, method=args.method)
     folder = args.output or Path("frontier")
@@ -313,45 +312,6 @@ def _find_radii(given: list[float] | None, sigma: float) -> np.ndarray:
     if radii[-1] > _MOST_SIGMAS * sigma:
         raise InputError(f"--radii: nothing can be certified at {radii[-1]:g}, with noise of sigma {sigma:g}")
     return radii
-
-
-def _find_support(args: argparse.Namespace, evidence: Evidence) -> list[float] | None:
-    """The possible returns: as given, or 1 to the step limit where each step is worth 1."""
-    pointwise = band_of(args.method).pointwise
-    if args.support is not None:
-        if not pointwise:
-            raise InputError(f"--support is for the method clopper-pearson, not for {args.method}")
-        return _parse_support(args.support)
-    if not pointwise:
-        return None
-    logs = evidence.logs
-    spec = gym.registry.get(played_in(logs[0], evidence.run))
-    one_per_step = all(np.array_equal(log.returns, log.lengths) for log in logs)
-    if spec is None or spec.max_episode_steps is None or not one_per_step:
-        raise InputError(
-            f"{logs[0].path}: {args.method} needs the possible returns: pass them with --support, or use berk-jones"
-        )
-    return [float(steps) for steps in range(1, spec.max_episode_steps + 1)]
-
-
-def _parse_support(words: list[str]) -> list[float]:
-    values: list[float] = []
-    for word in words:
-        try:
-            if ":" in word:
-                first, last = map(int, word.split(":"))
-                if last - first >= _MOST_RETURNS:
-                    raise InputError(f"--support: {word} holds more than {_MOST_RETURNS} returns: use berk-jones")
-                values += map(float, range(first, last + 1))
-            else:
-                values.append(float(word))
-        except InputError:
-            raise
-        except (ValueError, OverflowError):
-            raise InputError(f"--support: {word!r} is neither a number nor a range of whole numbers like 1:200") from None
-    if not values or not np.all(np.isfinite(values)):
-        raise InputError("--support must hold at least one return, and only finite ones")
-    return sorted(set(values))
 
 
 def _warn(evidence: Evidence) -> None:

@@ -157,6 +157,11 @@ def test_axes_say_the_unit_of_the_radius():
     assert certificate_figure([made_certificate(sensor_sigma=[1.0, 2.0])]).get_supxlabel().endswith("each sensor's sigma")
 
 
+def test_a_share_of_alpha_is_told_from_all_of_it():
+    figure = certificate_figure([made_certificate(looks=[50, 100], band_alpha=0.025), made_certificate()], ["a", "b"])
+    assert legend(figure) == ["a (alpha 0.05 (0.025 for the returns))", "b (alpha 0.05)"]
+
+
 def test_panels_by_sigma_ascend_and_one_label_has_one_colour():
     made = [made_certificate(sigma=sigma) for sigma in (0.4, 0.2, 0.2, 0.4, 0.6, 0.8)]
     figure = certificate_figure(made, ["CAMP", "DQN", "CAMP", "DQN", "CAMP", "CAMP"], by="sigma")

@@ -178,13 +178,18 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
     sigmas = [certificate.sigma for certificate in certificates]
     return {
         "method": [BAND_TITLES.get(certificate.method, literal(certificate.method)) for certificate in certificates],
-        "alpha": [f"alpha {exact(certificate.alpha)}" for certificate in certificates],
+        "alpha": [_alpha(certificate) for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],
         "sigma of each sensor": [_sensors(certificate.sensor_sigma) for certificate in certificates],
         "env_kwargs": variants("env_kwargs", [certificate.env_kwargs for certificate in certificates], sigmas),
         "env_wrappers": variants("env_wrappers", [certificate.env_wrappers for certificate in certificates], sigmas),
     }
+
+
+def _alpha(certificate: Certificate) -> str:
+    share = f" ({certificate.level:.3g} for the returns)" if certificate.is_shared else ""
+    return f"alpha {exact(certificate.alpha)}{share}"
 
 
 def _sensors(sensor_sigma: Any) -> str:
