@@ -13,11 +13,6 @@ EPISODES = Episodes(np.array([1.5, 2.0, 2.5]), np.array([3, 4, 3]), np.array([0.
 CHUNKS = [Chunk(1, 0), Chunk(2, 8), Chunk(2, 16)]
 
 
-def assert_same(episodes):
-    for values, expected in zip(episodes, EPISODES, strict=True):
-        np.testing.assert_array_equal(values, expected)
-
-
 def test_finished_evaluation_is_in_the_format_of_the_zoo(tmp_path):
     path = tmp_path / "new" / "evaluations.npz"
     write_evaluation(path, SETTINGS, EPISODES, timesteps=1000, model="m.zip")
@@ -50,7 +45,7 @@ def test_partial_evaluation_goes_on_only_with_the_same_settings(tmp_path):
     path = tmp_path / "evaluations.partial.npz"
     write_partial(path, SETTINGS, EPISODES, 2)
     episodes, n_chunks = read_partial(path, SETTINGS, CHUNKS)
-    assert_same(episodes)
+    np.testing.assert_array_equal(episodes, EPISODES)
     assert n_chunks == 2
     for name, value in {"sigma": 0.3, "seed": 4, "deterministic": False, "env_id": "CartPole-v0"}.items():
         with pytest.raises(InputError, match=f"made with {name} "):
@@ -122,7 +117,7 @@ def test_damage_anywhere_in_a_partial_evaluation_is_one_line_or_none(tmp_path, c
             refused += 1
             assert "\n" not in str(error)
         else:  # the damage is where nothing depends on it, in the names of other entries or the times of the archive
-            assert_same(episodes)
+            np.testing.assert_array_equal(episodes, EPISODES)
             assert n_chunks == 2
     assert refused > 100
     for content in (b"", b"\x93NUMPY", b"PK\x05\x06" + bytes(18)):

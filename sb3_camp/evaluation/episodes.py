@@ -18,8 +18,16 @@ from sb3_camp.evaluation.records import Unrecordable, as_arrays
 _T = TypeVar("_T")
 
 
-class Episodes(NamedTuple):
+class _Columns(NamedTuple):
+    returns: np.ndarray
+    lengths: np.ndarray
+    min_rewards: np.ndarray
+
+
+class Episodes(_Columns):
     """
+    A tuple of the first three, with what was recorded besides.
+
     :param returns: Sums of the raw rewards, float64, without the rounding errors of the additions, shape (n,)
     :param lengths: Numbers of raw steps, int64, shape (n,)
     :param min_rewards: Lowest raw reward of a single step in each, float64, shape (n,)
@@ -27,11 +35,21 @@ class Episodes(NamedTuple):
     :param are_boolean: Whether it comes from booleans only, bool, shape (n, k)
     """
 
-    returns: np.ndarray
-    lengths: np.ndarray
-    min_rewards: np.ndarray
-    recorded: np.ndarray = np.empty((0, 0))
-    are_boolean: np.ndarray = np.empty((0, 0), dtype=bool)
+    recorded: np.ndarray
+    are_boolean: np.ndarray
+
+    def __new__(
+        cls,
+        returns: np.ndarray,
+        lengths: np.ndarray,
+        min_rewards: np.ndarray,
+        recorded: np.ndarray | None = None,
+        are_boolean: np.ndarray | None = None,
+    ) -> "Episodes":
+        self = super().__new__(cls, returns, lengths, min_rewards)
+        self.recorded = np.empty((len(returns), 0)) if recorded is None else recorded
+        self.are_boolean = np.empty((len(returns), 0), dtype=bool) if are_boolean is None else are_boolean
+        return self
 
     @classmethod
     def none(cls, n_keys: int = 0) -> "Episodes":
@@ -119,7 +137,9 @@ def joined(parts: Sequence[Episodes]) -> Episodes:
     :param parts: Episodes, one or more parts
     :return: all of them, one part after the other
     """
-    return Episodes(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    returns, lengths, min_rewards = (np.concatenate(column) for column in zip(*parts, strict=True))
+    recorded, are_boolean = (np.concatenate([getattr(one, name) for one in parts]) for name in ("recorded", "are_boolean"))
+    return Episodes(returns, lengths, min_rewards, recorded, are_boolean)
 
 
 def by_turns(of_envs: Sequence[Sequence[_T]]) -> list[_T]:

@@ -19,7 +19,7 @@ Settings = dict[str, "str | int | float | bool"]
 # Settings that a file holds only if they are on
 _SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma", "record", "until")
 # The columns of Episodes: their number of dimensions and kinds of numbers
-_FORMS = tuple(zip(Episodes._fields, (1, 1, 1, 2, 2), "fiffb", strict=True))
+_FORMS = tuple(zip((*Episodes._fields, "recorded", "are_boolean"), (1, 1, 1, 2, 2), "fiffb", strict=True))
 # Settings that files of older versions lack
 _SINCE = ("env_versions",)
 
@@ -52,7 +52,9 @@ def write_evaluation(path: Path, settings: Settings, episodes: Episodes, **facts
 def write_partial(path: Path, settings: Settings, episodes: Episodes, n_chunks: int, **more: np.ndarray) -> None:
     """Keep the episodes of the first ``n_chunks`` chunks and more arrays, see :func:`read_partial` and :func:`read_more`."""
     entries = {"format": PARTIAL_EVALUATION_FORMAT, "n_chunks": n_chunks}
-    played = {name: values for name, values in episodes._asdict().items() if values.ndim == 1 or "record" in settings}
+    played = episodes._asdict()
+    if "record" in settings:
+        played |= {"recorded": episodes.recorded, "are_boolean": episodes.are_boolean}
     write_file(path, npz_writer({**entries, **settings, **played, **more}))
 
 
@@ -69,8 +71,8 @@ def read_partial(path: Path, settings: Settings, chunks: Sequence[Chunk]) -> tup
     n_chunks = int(_entry(path, content, "n_chunks", 0, "iu"))
     n_episodes = sum(chunk.n_episodes for chunk in chunks[:n_chunks])
     forms = _FORMS if "record" in settings else _FORMS[:3]
-    episodes = Episodes(*(_entry(path, content, name, n_dims, kinds) for name, n_dims, kinds in forms))
-    sizes = {len(values) for values in episodes[: len(forms)]}
+    columns = [_entry(path, content, name, n_dims, kinds) for name, n_dims, kinds in forms]
+    episodes, sizes = Episodes(*columns), {len(values) for values in columns}
     if not 1 <= n_chunks <= len(chunks) or sizes != {n_episodes}:
         raise InputError(
             f"{path}: cannot be resumed, {n_chunks} of {len(chunks)} chunks have {n_episodes} episodes, it holds "
