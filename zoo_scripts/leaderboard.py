@@ -120,10 +120,13 @@ class Agent(NamedTuple):
         radii = [f"{radius / share:.6g}" for radius in RADII]
         rounds = sorted(str(path) for path in self.folder.glob(f"sigma_{share:g}/seed_*/evaluations.npz"))
         folder = self.folder / f"sigma_{share:g}"
+        file = folder / "certificate.json"
+        if file.is_file() and file.stat().st_mtime > max(Path(path).stat().st_mtime for path in rounds):
+            return read_certificate(file)
         arguments = [*rounds, "-o", str(folder), "--alpha", repr(ALPHA), "--quantile", "0.5", "--radii", *radii]
         arguments += [f"--min-return={lowest}", f"--probability-of={self.half()!r}"]
         self._run("certify", arguments)
-        return read_certificate(folder / "certificate.json")
+        return read_certificate(file)
 
     def clean_median(self) -> float:
         with np.load(self.at(ALMOST_CLEAN, 0)) as file:
