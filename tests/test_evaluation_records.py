@@ -9,9 +9,11 @@ from support.evaluation_envs import AlwaysZero
 from support.info_envs import InfoEnv, reduced
 
 import sb3_camp.evaluation.run_evaluation
-from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
+from sb3_camp.errors import InputError
+from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.evaluation_file import write_partial
 from sb3_camp.evaluation.native import opened_native
+from sb3_camp.evaluation.recorded_keys import check_recorded
 from sb3_camp.evaluation.records import Kept, Unrecordable, kept_of_both
 from sb3_camp.runs.recorded_key import RecordedKey
 
@@ -174,6 +176,13 @@ def test_what_cannot_be_recorded_is_one_line(model, tmp_path, capsys, vec_env, w
     assert run(model, tmp_path, "--record", word, "--vec-env", vec_env) == 2
     assert message in error_line(capsys)
     assert not (tmp_path / "evaluations.npz").exists()
+
+
+def test_a_key_that_only_the_single_env_shows_is_asked_for_there():
+    recorded = np.column_stack([np.ones((4, 5)), np.full(4, np.nan)])
+    episodes = Episodes(np.ones(4), np.ones(4, dtype=int), np.ones(4), recorded, np.ones((4, 6), dtype=bool))
+    with pytest.raises(InputError, match=r"rare was in the info of none of 4 episodes, though .* --vec-env dummy does"):
+        check_recorded(environment(), episodes)
 
 
 @pytest.mark.parametrize(

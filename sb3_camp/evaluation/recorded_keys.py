@@ -36,6 +36,11 @@ def check_recorded(environment: EvaluationEnv, episodes: Episodes) -> None:
         if not np.isnan(values).all():
             continue
         seen = _info_keys(environment)
+        if key.name in seen:
+            raise InputError(
+                f"--record: {printable(key.name)} was in the info of none of {len(values)} episodes, though "
+                f"{environment.env_id} shows it at times: a native vector environment may not, --vec-env dummy does"
+            )
         there = f"it has {', '.join(sorted(seen))}" if seen else "it has no numbers and no booleans"
         raise InputError(
             f"--record: {nearest(key.name, seen)}the info of {environment.env_id} had no {printable(key.name)} in "
