@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.evaluation.sigma_argument import HELP as SIGMA_HELP
-from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, N_NATIVE_EPISODES, add_zoo_arguments, parse
+from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, add_zoo_arguments, parse
 
 
 def command_parser() -> argparse.ArgumentParser:
@@ -26,7 +26,7 @@ def command_parser() -> argparse.ArgumentParser:
     add_zoo_arguments(
         parser,
         n_episodes=None,
-        n_episodes_help=f"number of episodes (default: {N_EPISODES}, where native is the default {N_NATIVE_EPISODES})",
+        n_episodes_help=f"number of episodes (default: {N_EPISODES}, on native CartPole 100000)",
         output_help="folder for the results (default: certification/ beside the model)",
         n_envs=None,
         n_envs_help=f"number of envs that play at once (default: {N_ENVS}, native: {N_NATIVE_ENVS}, subproc: one per core)",

@@ -20,6 +20,7 @@ from sb3_camp import NoisyObservationWrapper
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.tasks import TASKS
+from sb3_camp.tasks.registry import n_native_episodes
 
 CARTPOLES = ["camp/CartPole1-v0", "camp/CartPole5-v0"]
 ATARI = {"camp/Pong1r-v0": 0, "camp/Freeway-v0": 1, "camp/BankHeist-v0": 1}  # with their difficulty
@@ -338,3 +339,11 @@ def test_a_second_noise_is_refused_before_a_training(env_id):
     with pytest.raises(InputError, match=f"2 smoothing noises .*{env_id} has its own, set by its argument sigma: use one"):
         NoisyObservationWrapper(gym.make(env_id), 0.3)
     NoisyObservationWrapper(gym.make(env_id, sigma=0), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "n_episodes"),
+    [("camp/CartPole5-v0", 100_000), ("CartPole-v1", 100_000), ("camp/Highway-v0", 10_000), ("camp/Pong1r-v0", None)],
+)
+def test_as_many_episodes_by_default_as_a_minute_or_two_allow(env_id, n_episodes):
+    assert n_native_episodes(env_id) == n_episodes

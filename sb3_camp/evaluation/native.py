@@ -20,7 +20,7 @@ from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
 from sb3_camp.evaluation.recorder import EpisodeRecorder
 from sb3_camp.evaluation.vector_episodes import noises
-from sb3_camp.tasks.registry import native_has_same_returns
+from sb3_camp.tasks.registry import n_native_episodes
 from sb3_camp.wrappers import vector
 from sb3_camp.wrappers.chain import wrapper_chain
 from sb3_camp.wrappers.noisy_observation import NoisyObservationWrapper
@@ -42,7 +42,7 @@ def has_known_native(environment: EvaluationEnv) -> bool:
     :param environment: The environment of an evaluation
     :return: whether there is a native vector environment for it whose returns are known to have the same distribution
     """
-    if not native_has_same_returns(environment.env_id):
+    if n_native_episodes(environment.env_id) is None:
         return False
     try:
         with opened_native(environment, 1):

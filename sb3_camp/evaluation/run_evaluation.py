@@ -49,10 +49,11 @@ from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, measured_sigma,
 from sb3_camp.evaluation.sigma_units import unit_warnings
 from sb3_camp.evaluation.stopping import Stopping, find_stopping
 from sb3_camp.evaluation.vector_episodes import play_vector_episodes
-from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, N_NATIVE_EPISODES, versions
+from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, versions
 from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.runs.recorded_key import parse_keys
+from sb3_camp.tasks.registry import n_native_episodes
 from sb3_camp.wrappers.observation_noise import Sigma, plain_sigma
 
 _Play = Callable[..., Episodes]
@@ -121,7 +122,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
         th.set_num_threads(1)  # small networks lose more by waiting for other threads than they gain
     versions_of_env = env_versions(environment)
     stopping = find_stopping(args, environment, versions_of_env, noise.sigma)
-    n_episodes = _n_episodes(args, native and has_known_native(environment))
+    n_episodes = _n_episodes(args, environment, native)
     n_envs = min(args.n_envs or _n_envs(native, args.vec_env, _observes_images(model.observation_space)), n_episodes)
     chunks = plan_chunks(n_episodes, n_envs, args.seed, () if stopping is None else stopping.numbers)
     settings: Settings = {
@@ -236,11 +237,12 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
     print(f"Wrote {file}")
 
 
-def _n_episodes(args: argparse.Namespace, known_native: bool) -> int:
+def _n_episodes(args: argparse.Namespace, environment: EvaluationEnv, native: bool) -> int:
     """How many episodes are played, at most."""
     if args.until is not None:
         return int(args.max_episodes)
-    return args.n_episodes or (N_NATIVE_EPISODES if known_native else N_EPISODES)
+    by_default = n_native_episodes(environment.env_id) if native else None
+    return args.n_episodes or by_default or N_EPISODES
 
 
 def _n_envs(native: bool, vec_env: str, observes_images: bool) -> int:

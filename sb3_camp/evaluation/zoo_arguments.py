@@ -16,8 +16,8 @@ from sb3_camp.version import __version__
 
 # Envs that play at once: the fastest measured, see benchmarks/evaluation_speed.py
 N_ENVS, N_NATIVE_ENVS = 64, 1024
-# Episodes of an evaluation: as many as a minute allows, where envs that step as one array have the same returns
-N_EPISODES, N_NATIVE_EPISODES = 10_000, 100_000
+# Episodes of an evaluation, unless the task knows how many a minute allows
+N_EPISODES = 10_000
 
 
 class _StoreDict(argparse.Action):

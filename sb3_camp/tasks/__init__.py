@@ -38,6 +38,7 @@ def _cartpole(name: str, **kwargs: Any) -> Task:
         dict(entry_point=entry_point, vector_entry_point=f"{entry_point}_vec", max_episode_steps=200, kwargs=kwargs),
         lowest_return=0.0,
         native_has_same_returns=True,  # the tests compare them
+        n_native_episodes=100_000,
     )
 
 

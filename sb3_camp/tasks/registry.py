@@ -20,6 +20,7 @@ class Task:
     :param pixels: Whether the observations are images, with values from 0 to 255
     :param native_has_same_returns: Whether the returns have the same distribution in the vector environment of
         ``vector_entry_point``, so that evaluations and attacks may be played there. Test it
+    :param n_native_episodes: Number of episodes that ``evaluate`` plays there by default: about as many as a minute allows
     """
 
     registration: Mapping[str, Any]
@@ -27,14 +28,15 @@ class Task:
     lowest_return_depends_on: tuple[str, ...] = ()
     pixels: bool = False
     native_has_same_returns: bool = False
+    n_native_episodes: int = 10_000
 
 
 TASKS: dict[str, Task] = {}
 """The tasks by the id that Gymnasium registers them with"""
 
-# Of Gymnasium's own: (entry_point, vector_entry_point), whose returns have the same distribution
+# Of Gymnasium's own: (entry_point, vector_entry_point), whose returns have the same distribution, and the number of episodes
 _CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPole"
-_SAME_RETURNS = {(f"{_CARTPOLE}Env", f"{_CARTPOLE}VectorEnv")}
+_SAME_RETURNS = {(f"{_CARTPOLE}Env", f"{_CARTPOLE}VectorEnv"): 100_000}
 
 
 def register_task(env_id: str, task: Task) -> None:
@@ -60,12 +62,16 @@ def register_task(env_id: str, task: Task) -> None:
         gym.register(env_id, **task.registration)
 
 
-def native_has_same_returns(env_id: str) -> bool:
+def n_native_episodes(env_id: str) -> int | None:
     """
     :param env_id: Id of an environment, as Gymnasium registers it
-    :return: whether it has a native vector environment whose returns are known to have the same distribution
+    :return: the number of episodes that ``evaluate`` plays by default in its native vector environment; None if it has none
+        whose returns are known to have the same distribution
     """
     spec = gym.spec(env_id)
-    registered = (task.registration for task in TASKS.values() if task.native_has_same_returns)
-    known = {(one["entry_point"], one["vector_entry_point"]) for one in registered}
-    return (spec.entry_point, spec.vector_entry_point) in known | _SAME_RETURNS
+    known = {
+        (task.registration["entry_point"], task.registration["vector_entry_point"]): task.n_native_episodes
+        for task in TASKS.values()
+        if task.native_has_same_returns
+    }
+    return (known | _SAME_RETURNS).get((spec.entry_point, spec.vector_entry_point))
