@@ -86,8 +86,9 @@ docs: $(DOCS_STAMP)
 notebooks: $(DOCS_STAMP)
 	@mkdir -p docs/_build/notebooks
 	@for page in docs/notebooks/*.md; do \
-	$(BIN)/python -m jupytext --quiet --to ipynb --execute --run-path docs/_build/notebooks \
-	--output "docs/_build/notebooks/$$(basename "$$page" .md).ipynb" "$$page" || exit 1; done
+	notebook="docs/_build/notebooks/$$(basename "$$page" .md).ipynb"; \
+	$(BIN)/python -m jupytext --quiet --to ipynb --output "$$notebook" "$$page" \
+	&& $(BIN)/jupyter-execute --inplace "$$notebook" || exit 1; done
 	@ls docs/_build/notebooks/*.ipynb
 
 $(DOCS_STAMP): $(STAMP) pyproject.toml constraints.txt
