@@ -102,6 +102,7 @@ def zoo(folder, *arguments):
     return folder / "logs" / "ppo" / "camp-Adversary-v0_1"
 
 
+@pytest.mark.slow
 def test_the_zoos_command_trains_an_adversary_that_attack_uses(tmp_path):
     run = make_run(tmp_path / "victims", "CartPole-v1", env_wrapper=[noise(0.3)])
     save_balancing(run / "best_model.zip")

@@ -152,6 +152,7 @@ def test_entry_of_a_dict_is_attacked_and_clean_ones_are_recorded(tmp_path, capsy
     assert result(tmp_path)["key"] == "mode"
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     arguments = ("--model", agent, "-n", 52, "--n-envs", 2, "--sigma", 1.5, "--multiplier", 0.1, "--budget", 0, 0.2, "-o")
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu", *arguments, tmp_path / "a"]

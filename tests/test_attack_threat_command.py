@@ -181,6 +181,7 @@ def test_the_certificate_of_an_episode_is_not_about_bounds_on_steps_and_no_axis_
         assert read_attack(tmp_path / "episode" / "attack.json").settings.threat == "episode-l2", "as older versions wrote it"
 
 
+@pytest.mark.slow
 def test_a_pilot_finds_the_steps_that_are_worth_the_budget(tmp_path):
     model = DQN("MlpPolicy", Toll(), buffer_size=1, policy_kwargs={"net_arch": [2]}, device="cpu")
     first, _, last = model.policy.q_net.q_net
@@ -223,6 +224,7 @@ def test_averaging_over_the_noise_finds_what_the_noiseless_gradient_does_not(tmp
     assert spent[0] == 0 and spent[16] > 5
 
 
+@pytest.mark.slow
 def test_sensors_are_attacked_in_units_of_their_sigma(puller, tmp_path):
     sigma = ("--sigma", 0.5, 0.1, 2)
     arguments = ("--attack", "critic", "--threat", "step-l2", "--epsilon", 0.6, *sigma)

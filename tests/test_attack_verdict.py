@@ -87,6 +87,7 @@ def test_an_attack_that_does_not_hurt_says_why():
     assert "changed 3.0 actions" in found["pgd"] and "none of the others hurt either" in found["pgd"]
 
 
+@pytest.mark.slow
 def test_all_attacks_with_one_command_and_again_with_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = make_run(tmp_path / "logs", "CartPole-v1", env_wrapper=[noise(0.1)])

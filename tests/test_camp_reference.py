@@ -124,6 +124,7 @@ def test_a_reference_trained_on_another_float_precision_is_accepted():
     small_model(make_vec_env(ThreeActions), reference=dqn)
 
 
+@pytest.mark.slow
 def test_imitating_makes_the_primary_act_like_the_reference():
     dqn = DQN("MlpPolicy", make_vec_env("CartPole-v1", seed=0), policy_kwargs=dict(net_arch=[16]), seed=5, device="cpu")
     model = small_model(reference=dqn, policy_kwargs=dict(net_arch=[32]), gradient_steps=32, imitation="hard")

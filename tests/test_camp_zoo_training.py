@@ -26,6 +26,7 @@ def zoo_train(folder: Path, *arguments: str) -> str:
     return result.stdout + result.stderr
 
 
+@pytest.mark.slow
 def test_the_zoo_continues_a_run_with_its_buffer_and_both_networks(tmp_path):
     small = ["--env", "CartPole-v1", "-f", "logs", "-n", "1280", "--eval-freq", "-1"]
     zoo_train(tmp_path, *small, "--save-replay-buffer")

@@ -252,7 +252,7 @@ def test_the_worked_example_of_the_documentation_can_be_recomputed():
         assert shifted == pytest.approx(quantile - 1, abs=1e-9)
         assert kept == pytest.approx(stats.norm.cdf(shifted), abs=0.5e-4 + 1e-9)
     total = sum(row[5] for row in table)
-    assert f"= **{total:.4f}**" in text
+    assert f"= \\mathbf{{{total:.4f}}}$" in text
     exact = certified_return(returns, 0.4, 0.4, method="dkw")
     assert f"{exact:.4f}" in text and abs(exact - total) < 0.005
     for number in (

@@ -284,7 +284,7 @@ def test_the_order_of_the_returns_does_not_matter_and_they_are_left_as_they_are(
         ({"alpha": math.nan}, "alpha"),
         ({"method": "berk_jones"}, "unknown method 'berk_jones'"),
         ({"method": "clopper-pearson"}, "needs support"),
-        ({"support": [1.0, 2.0]}, "support is for the method clopper-pearson only"),
+        ({"support": [1.0, 2.0]}, "support is for pointwise bands like clopper-pearson, not for berk-jones"),
         ({"method": "clopper-pearson", "support": [-1, 1, 2, 3]}, "support holds -1.0, below min_return"),
         ({"method": "clopper-pearson", "support": [1, math.nan]}, r"support\[1\] is nan"),
         ({"method": "clopper-pearson", "support": []}, "support must be a non-empty"),

@@ -173,7 +173,7 @@ def test_hyper_parameters_of_the_package_are_taken_where_the_task_stands_in_them
 
     folder = ROOT / "hyperparams" if algo == "camp_dqn" else ROOT / "hyperparams/baselines"
     assert yaml.safe_load(found(TASK)[1])[TASK] == yaml.safe_load((folder / f"{algo}.yml").read_text())[TASK]
-    assert (found("Pendulum-v1") is None) == (algo != "camp_dqn"), "a default is for all tasks"
+    assert (found("MountainCarContinuous-v0") is None) == (algo != "camp_dqn"), "a default is for all tasks"
 
 
 def test_shards_have_seeds_of_their_own_and_all_episodes_together():
@@ -314,6 +314,7 @@ def test_what_is_no_yml_and_a_folder_of_something_else_are_refused(tmp_path, cap
 # What would be done
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_each_step_once_and_why(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     file = write_study(tmp_path / "study.yml", changed(grids=[{**TINY["grids"][0], "attacks": ["apgd"]}]))

@@ -61,6 +61,7 @@ def test_a_changed_task_asks_for_its_lowest_return_again(environment):
     environment.run("-c", code, cwd=environment.site_packages)
 
 
+@pytest.mark.slow
 def test_the_reference_is_saved_and_loaded_and_learns_from_all_steps(environment, tmp_path):
     code = """
 import torch as th

@@ -50,6 +50,7 @@ def test_mean_returns_are_those_of_playing_each_candidate_alone(task):
     assert found[1] > 120 > 12 > found[2]  # balancing; always left
 
 
+@pytest.mark.slow
 def test_the_command_writes_certificates_and_models_that_the_other_commands_take(tmp_path):
     command = [sys.executable, str(SCRIPT), "-o", str(tmp_path), "--tasks", "camp/CartPole1-v0", "--sigmas", "0.2"]
     subprocess.run([*command, "--n-candidates", "10", "--n-episodes", "300"], check=True, capture_output=True)

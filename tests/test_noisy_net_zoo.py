@@ -40,6 +40,7 @@ def test_the_zoo_trains_and_enjoys(folder):
     assert "Mean reward" in run(folder, str(SCRIPTS / "enjoy.py"), *NOISYNET, "-n", "500", "--no-render")
 
 
+@pytest.mark.slow
 def test_the_zoo_continues(folder):
     model_path = "logs/noisynet_dqn/CartPole-v0_1/CartPole-v0.zip"
     run(folder, str(SCRIPTS / "train.py"), *NOISYNET, *SMALL, "-n", "208", "--eval-freq", "-1", "-i", model_path)
@@ -62,6 +63,7 @@ def test_certificate_says_whether_the_weights_had_noise(folder, stochastic, monk
     assert certificate["algo"] == "noisynet_dqn"
 
 
+@pytest.mark.slow
 def test_the_zoo_searches_hyper_parameters_without_exploration(folder):
     search = ["-n", "200", "-optimize", "--n-trials", "1", "--n-jobs", "1", "--sampler", "random", "--pruner", "none"]
     printed = run(folder, str(SCRIPTS / "train.py"), *NOISYNET, "--seed", "1", *search, "--n-evaluations", "1")

@@ -100,6 +100,7 @@ def test_the_stock_zoo_trains_and_plays(installed, tmp_path):
     assert len(episodes) > 0 and episodes["l"].sum() <= 100
 
 
+@pytest.mark.slow
 def test_optimize_leaves_camp_lambda_and_a_trial_can_be_trained(installed, tmp_path):
     task = ["--algo", "camp_dqn", "--env", "CartPole-v1", "-f", "logs", "--storage", "sqlite:///s.db", "--study-name", "t"]
     installed.run("-m", "rl_zoo3.train", *task, "-n", "300", "-optimize", "--n-trials", "2", cwd=tmp_path)
@@ -264,6 +265,7 @@ def test_an_editable_install_reads_its_start_up_file_finds_its_yml_and_is_remove
     assert environment.files() == before
 
 
+@pytest.mark.slow
 def test_the_stock_zoo_trains_with_an_editable_install(source, tmp_path):
     environment = Environment(tmp_path / "editable")
     checkout = shutil.copytree(source, tmp_path / "checkout")

@@ -73,6 +73,7 @@ def test_cartpole_through_all_commands_with_another_sigma(tmp_path, monkeypatch,
     assert "camp-CartPole5-v0.zip" in line
 
 
+@pytest.mark.slow
 def test_atari_trains_and_is_evaluated_and_certified_with_negative_returns(tmp_path, monkeypatch, capsys):
     task = ["--algo", "gaussian_dqn", "--env", "camp/Pong1r-v0", "-f", "logs"]
     succeeded(

@@ -15,6 +15,7 @@ from sb3_camp.tuning.workers import open_study
 TASK = "camp/CartPole1-v0"
 
 
+@pytest.mark.slow
 def test_a_study_ends_with_the_right_count_though_a_worker_was_killed(tmp_path):
     study, victim = study_with_one_worker_killed(tmp_path, 6, "tune/study.log")
     check_counts(study, 6, victim)

@@ -230,6 +230,7 @@ def test_gaps_are_those_of_every_counted_step(model, tmp_path):
     np.testing.assert_allclose(content["q_gap_quantiles"], np.quantile(gaps, LEVELS), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_threads_of_pytorch_are_one_for_small_observations_unless_asked_for(model, tmp_path):
     before = th.get_num_threads()
     PPO("CnnPolicy", "camp/Freeway-v0", n_steps=4, batch_size=4, device="cpu").save(tmp_path / "images.zip")
