@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from sb3_camp.errors import InputError
+from sb3_camp.wrappers.pixel_noise import rounded_noise
 
 # Mark the streams that are drawn only for noise or only for attacks. Without them, a generator made from a seed would repeat,
 # draw for draw, the one that Gymnasium makes from the same seed for the environment's own randomness.
@@ -146,9 +147,14 @@ class ObservationNoise:
     ) -> np.ndarray:
         scale = self._scales.get(key, self.sigma)
         if noisy_space.dtype == np.uint8:
-            noisy = rng.standard_normal(np.shape(observation), dtype=np.float32)
+            pixels = np.asarray(observation)
+            if np.ndim(scale) == 0 and pixels.dtype == np.uint8:
+                moved = rounded_noise(float(scale), pixels.shape, rng)
+                moved += pixels
+                return moved.clip(0, 255, out=moved).astype(np.uint8)
+            noisy = rng.standard_normal(pixels.shape, dtype=np.float32)
             noisy *= scale
-            noisy += observation
+            noisy += pixels
             np.rint(noisy, out=noisy)
             np.clip(noisy, 0, 255, out=noisy)
             return noisy.astype(np.uint8)
