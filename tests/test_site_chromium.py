@@ -1,4 +1,4 @@
-"""The documentation site in a real browser: no page writes to its console or is wider than its window."""
+"""The documentation site in a real browser: no page writes to its console, is wider than its window or cuts off a formula."""
 
 import importlib.util
 import shutil
@@ -18,7 +18,9 @@ pytestmark = [
 ]
 PROBE = """<script>addEventListener("load", () => {
   const root = document.documentElement;
-  document.title = `wider than the window by ${root.scrollWidth - root.clientWidth}`;
+  const beyond = [...document.querySelectorAll("article math")].filter((formula) =>
+    !formula.closest(".math-block, .table-wrapper") && formula.getBoundingClientRect().right > root.clientWidth);
+  document.title = `wider than the window by ${root.scrollWidth - root.clientWidth}, formulas beyond it: ${beyond.length}`;
 });</script></body>"""
 
 
@@ -42,4 +44,4 @@ def test_no_page_is_wider_than_the_window_or_writes_to_the_console(site, tmp_pat
         command = [str(CHROMIUM), *flags, f"--window-size={width},1000", "--dump-dom", page.as_uri()]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         assert "CONSOLE" not in done.stderr, f"{page.name}: {done.stderr}"
-        assert "<title>wider than the window by 0</title>" in done.stdout, page.relative_to(site)
+        assert "<title>wider than the window by 0, formulas beyond it: 0</title>" in done.stdout, page.relative_to(site)
