@@ -89,13 +89,18 @@ def command_parser() -> argparse.ArgumentParser:
         metavar="RETURN",
         help="For clopper-pearson: the possible returns, as numbers or a range like 1:200",
     )
-    parser.add_argument("--radii", type=float, nargs="+", metavar="R", help="l2 radii (default: 121 up to 3 sigma)")
-    parser.add_argument("--targets", type=float, nargs="+", default=[], metavar="RETURN", help="Also find their largest radii")
+    parser.add_argument(
+        "--radii", type=float, nargs="+", action="extend", metavar="R", help="l2 radii (default: 121 up to 3 sigma)"
+    )
+    parser.add_argument(
+        "--targets", type=float, nargs="+", action="extend", default=[], metavar="RETURN", help="Also find their largest radii"
+    )
     more = parser.add_argument_group("certified too, from the same band, without more alpha")
     more.add_argument(
         "--probability-of",
         type=_finite,
         nargs="+",
+        action="extend",
         default=[],
         metavar="RETURN",
         help="the probability that an episode returns at least this",
@@ -104,12 +109,19 @@ def command_parser() -> argparse.ArgumentParser:
         "--quantile",
         type=_finite,
         nargs="+",
+        action="extend",
         default=[],
         metavar="Q",
         help="the return that an episode reaches with probability 1 - Q (0.05: in 95 of 100 episodes)",
     )
     more.add_argument(
-        "--cvar", type=_finite, nargs="+", default=[], metavar="Q", help="the mean return of the worst share Q of the episodes"
+        "--cvar",
+        type=_finite,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="Q",
+        help="the mean return of the worst share Q of the episodes",
     )
     per_step = parser.add_argument_group("against an adversary with a bound on each step instead of the whole episode")
     per_step.add_argument(
@@ -126,15 +138,26 @@ def command_parser() -> argparse.ArgumentParser:
     per_step.add_argument("--steps", type=int, metavar="T", help="the most steps of an episode, where nothing tells")
     recorded = parser.add_argument_group("certified too, of what evaluate recorded (--record), each with a share of alpha")
     recorded.add_argument(
-        "--at-least", nargs="+", default=[], metavar="KEY", help="what should be large, as is_success: a lower bound"
+        "--at-least",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY",
+        help="what should be large, as is_success: a lower bound",
     )
     recorded.add_argument(
-        "--at-most", nargs="+", default=[], metavar="KEY", help="what should be small, as crashed, cost: an upper bound"
+        "--at-most",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY",
+        help="what should be small, as crashed, cost: an upper bound",
     )
     recorded.add_argument(
         "--worst",
         type=_key_and_value,
         nargs="+",
+        action="extend",
         default=[],
         metavar="KEY:VALUE",
         help="for a number: the lowest (--at-least) or highest (--at-most) value that any episode can have",
@@ -171,6 +194,15 @@ def _key_and_value(text: str) -> tuple[str, float]:
     return key, _finite(value)
 
 
+def _worst_values(given: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """The worst value of each key: of two, neither is taken without a word."""
+    keys = [key for key, _ in given]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError(f"--worst: {printable(key)} is named twice: give the one value that no episode is worse than")
+    return dict(given)
+
+
 def _certify(args: argparse.Namespace) -> None:
     _check_mode(args)
     if args.frontier:
@@ -191,7 +223,7 @@ def _certify(args: argparse.Namespace) -> None:
         quantiles=args.quantile,
         cvars=args.cvar,
         per_step=per_step_bound(logs, args.epsilon, args.epsilon_norm, args.steps) if args.epsilon else None,
-        wanted=Wanted(args.at_least, args.at_most, dict(args.worst)),
+        wanted=Wanted(args.at_least, args.at_most, _worst_values(args.worst)),
     )
     folder = args.output or (logs[0].path.parent if run is None else run.path / "certification")
     with only_writer(folder):

@@ -60,6 +60,7 @@ def command_parser() -> argparse.ArgumentParser:
         "of an episode unless KEY:sum, KEY:max or KEY:any says otherwise",
         metavar="KEY[:REDUCTION]",
         nargs="+",
+        action="extend",
         default=[],
     )
     until = parser.add_argument_group("stop as soon as a return is certified, at looks that are planned beforehand")

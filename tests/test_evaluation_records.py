@@ -191,6 +191,7 @@ def test_a_key_that_only_the_single_env_shows_is_asked_for_there():
         (["cost:mean"], "--record takes KEY or KEY:REDUCTION with last, sum, max, any, not 'cost:mean'"),
         (["cost:sum", "cost"], "--record: cost is named twice"),
         ([":sum"], "not ':sum'"),
+        (["cost:mean", "--record", "cost"], "not 'cost:mean'"),
     ],
 )
 def test_a_wrong_word_is_one_line(model, tmp_path, capsys, words, message):
