@@ -183,6 +183,16 @@ NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
             [f"{__name__}.Joined", {"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 30}}, {NOISE: {"sigma": 0.1}}],
             {"step_limit": 30, "noisy_numbers": 4},
         ),
+        # Each of the 50 steps takes four noisy observations
+        (
+            "CartPole-v1",
+            [
+                {NOISE: {"sigma": 0.1}},
+                {"gymnasium.wrappers.MaxAndSkipObservation": {"skip": 4}},
+                {"gymnasium.wrappers.TimeLimit": {"max_episode_steps": 50}},
+            ],
+            {"step_limit": 500, "noisy_numbers": 4},
+        ),
     ],
 )
 def test_an_evaluation_knows_its_step_limit_and_its_noisy_numbers(env_id, wrappers, expected):

@@ -33,13 +33,18 @@ def perturbed_numbers(environment: EvaluationEnv) -> dict[str, int]:
 
 
 def _step_limit(env: gym.Env) -> int | None:
-    """The lowest limit of steps, of those outside of which nothing may join several episodes to one."""
-    limits = []
+    """The lowest limit of noisy observations, of those outside of which nothing may join several episodes to one."""
+    limits, outside_of_noise = [], True
     for wrapper in wrapper_chain(env):
+        shows = layer_of(wrapper).shows
         if type(wrapper) is gym.wrappers.TimeLimit:
             limits.append(wrapper._max_episode_steps)
-        elif layer_of(wrapper).shows is Shows.UNKNOWN:
+        elif shows is Shows.UNKNOWN:
             break
+        elif shows is Shows.NOISY:
+            outside_of_noise = False
+        elif shows is Shows.FUNCTION and outside_of_noise and type(wrapper).step is not gym.ObservationWrapper.step:
+            limits.clear()  # it may take several noisy observations for one step of the limit, as those that skip frames do
     return min(limits, default=None)
 
 
