@@ -7,6 +7,7 @@ the zoo's ``enjoy --reward-log`` or SB3's ``EvalCallback``.
 """
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -181,16 +182,19 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _finite(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not abs(value) <= MOST:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is no finite number up to {MOST:g}")
     return value + 0.0  # no -0
 
 
 def _key_and_value(text: str) -> tuple[str, float]:
     key, _, value = text.rpartition(":")
     if not key:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY:VALUE")
     return key, _finite(value)
 
 

@@ -13,6 +13,7 @@ from sb3_camp.certification import certified_cost, certified_return
 from sb3_camp.certification.bands import lower_band
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.quantities_figure import quantities_figure
+from sb3_camp.certify import command_parser
 from sb3_camp.errors import InputError
 
 RNG = np.random.default_rng(7)
@@ -176,6 +177,20 @@ def test_what_cannot_be_certified_is_one_line(tmp_path, capsys, options, reason)
     path = write_evaluation(tmp_path / "evaluations.npz", RETURNS, **recorded())
     assert reason in error_line(capsys, path, *options)
     assert not (tmp_path / "certificate.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--worst", "cost:nan"], "argument --worst: 'nan' is no finite number up to 1e+100"),
+        (["--worst", "5"], "argument --worst: '5' is not KEY:VALUE"),
+        (["--target", "low"], "argument --target: 'low' is no finite number"),
+    ],
+)
+def test_words_that_are_no_numbers_are_named(capsys, options, reason):
+    with pytest.raises(SystemExit):
+        command_parser().parse_args(["evaluations.npz", *options])
+    assert reason in capsys.readouterr().err
 
 
 def test_logs_without_records_say_so(tmp_path, capsys):

@@ -185,6 +185,14 @@ def test_a_key_that_only_the_single_env_shows_is_asked_for_there():
         check_recorded(environment(), episodes)
 
 
+def test_a_sum_that_no_log_may_hold_is_not_recorded():
+    recorded = np.full((4, 6), 1.0)
+    recorded[2, 1] = -2e100
+    episodes = Episodes(np.ones(4), np.ones(4, dtype=int), np.ones(4), recorded, np.zeros((4, 6), dtype=bool))
+    with pytest.raises(InputError, match=r"^--record .*: the .* of an episode is beyond 1e\+100, the most of a log$"):
+        check_recorded(environment(), episodes)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

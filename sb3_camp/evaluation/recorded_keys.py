@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sb3_camp.certification.episode_logs import MOST
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episodes import Episodes
@@ -30,10 +31,14 @@ def check_recorded(environment: EvaluationEnv, episodes: Episodes) -> None:
     """
     :param environment: The environment of an evaluation
     :param episodes: Episodes that were played in it
-    :raises InputError: if what was to be recorded has occurred in none of them
+    :raises InputError: if what was to be recorded has occurred in none of them, or if it is too large
     """
     for key, values in zip(environment.recorded, episodes.recorded.T, strict=True):
         if not np.isnan(values).all():
+            if np.nanmax(np.abs(values)) > MOST:
+                raise InputError(
+                    f"--record {printable(key.name)}: the {key.reduction} of an episode is beyond {MOST:g}, the most of a log"
+                )
             continue
         seen = _info_keys(environment)
         if key.name in seen:
