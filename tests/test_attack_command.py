@@ -181,6 +181,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(agent, tmp_path, capsys):
     assert sorted(os.listdir(tmp_path / "a")) == ["attack.csv", "attack.json", "attack.png"]
 
 
+@pytest.mark.slow
 def test_interruption_before_anything_is_kept_says_so(agent, tmp_path):
     command = ["--algo", "dqn", "--env", POLE, "--device", "cpu"]
     command += ["--model", agent, "-n", 1600, "--sigma", 1.5, "--budget", 5, "-o", tmp_path / "a"]

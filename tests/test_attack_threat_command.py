@@ -237,6 +237,7 @@ def test_sensors_are_attacked_in_units_of_their_sigma(puller, tmp_path):
     assert math.isclose(content["spread"], 1)
 
 
+@pytest.mark.slow
 def test_an_agent_behind_its_normaliser_is_attacked_through_it_in_raw_units(puller, tmp_path, capsys):
     noise = "{'sb3_camp.wrappers.NoisyObservationWrapper': {'sigma': 0.1}}"
     normaliser = "{'sb3_camp.wrappers.FrozenNormalizeObservation': {'mean': [0, 1, 2], 'var': [0.25, 4, 9], 'epsilon': 0}}"

@@ -84,6 +84,7 @@ def test_the_console_script_runs(installed, tmp_path):
 # The stock zoo
 
 
+@pytest.mark.slow
 def test_the_stock_zoo_trains_and_plays(installed, tmp_path):
     task = ["--algo", "camp_dqn", "--env", "CartPole-v1", "-f", "logs"]
     trained = installed.run("-m", "rl_zoo3.train", *task, "-n", "400", "--eval-freq", "200", "--seed", "1", cwd=tmp_path)

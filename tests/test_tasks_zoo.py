@@ -47,6 +47,7 @@ def certificate(run_folder: Path) -> dict:
     return json.loads((run_folder / "certification" / "certificate.json").read_text())
 
 
+@pytest.mark.slow
 def test_cartpole_through_all_commands_with_another_sigma(tmp_path, monkeypatch, capsys):
     task = ["--algo", "camp_dqn", "--env", "camp/CartPole5-v0", "-f", "logs"]
     small = ["-params", "learning_starts:100", "train_freq:64", "gradient_steps:4"]
