@@ -40,11 +40,7 @@ def action_scores(policy: BasePolicy) -> ActionScores:
             f"{type(policy).__name__} (RecurrentPPO) remembers earlier observations, so one observation does not tell its "
             "action: use a policy that is not recurrent, with a frame stack where it needs the past."
         )
-    if isinstance(policy, MaskableActorCriticPolicy):
-        raise InputError(
-            f"{type(policy).__name__} (MaskablePPO) chooses among the actions that a mask allows, so the observation does not "
-            "tell its action: use a policy without action masks."
-        )
+    refuse_masks(policy)
     if isinstance(policy, NoisyMlpPolicy):
         return policy.q_net.mean_q_values
     if isinstance(policy, DQNPolicy):
@@ -61,3 +57,15 @@ def action_scores(policy: BasePolicy) -> ActionScores:
     raise InputError(
         f"Action scores of {type(policy).__name__} are not known: use a model of DQN, QR-DQN, PPO, A2C, TRPO or ARS."
     )
+
+
+def refuse_masks(policy: BasePolicy) -> None:
+    """
+    :param policy: Policy of an SB3 or sb3-contrib model
+    :raises InputError: if it masks actions
+    """
+    if isinstance(policy, MaskableActorCriticPolicy):
+        raise InputError(
+            f"{type(policy).__name__} (MaskablePPO) chooses among the actions that a mask allows, so the observation does not "
+            "tell its action: use a policy without action masks."
+        )

@@ -9,7 +9,6 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from sb3_contrib.ars.policies import ARSPolicy
-from sb3_contrib.common.maskable.policies import MaskableActorCriticPolicy
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.crossq.policies import CrossQPolicy
 from sb3_contrib.tqc.policies import TQCPolicy
@@ -18,8 +17,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 
-from sb3_camp.action_scores import action_scores
-from sb3_camp.errors import InputError
+from sb3_camp.action_scores import action_scores, refuse_masks
 
 # How far the best action of a Q-network is ahead of the second on the clean observation, in units of its softmax
 _SHARPNESS = 10.0
@@ -129,11 +127,7 @@ def policy_view(policy: BasePolicy) -> PolicyView:
     :return: what an attack may ask of it
     :raises InputError: if it masks actions, or is of an unknown kind
     """
-    if isinstance(policy, MaskableActorCriticPolicy):
-        raise InputError(
-            f"{type(policy).__name__} (MaskablePPO) chooses among the actions that a mask allows, so the observation does not "
-            "tell its action: use a policy without action masks."
-        )
+    refuse_masks(policy)
     if isinstance(policy, RecurrentActorCriticPolicy):
         return _recurrent_view(policy)
     if isinstance(policy, ActorCriticPolicy):
