@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sb3_camp.attack_runs.agent_results import find_results, print_verdict
+from sb3_camp.attack_runs.agent_results import add_result_paths, find_results, print_verdict
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
@@ -30,13 +30,7 @@ def command_parser() -> argparse.ArgumentParser:
         "picture and metadata, the agent, and its certificate. Exit status 3 tells that attacked episodes contradict the "
         "certificate; then nothing is written.",
     )
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="+",
-        type=Path,
-        help="run folder, or a certificate.json and, if you like, some attack.json (or folders that hold them)",
-    )
+    add_result_paths(parser)
     parser.add_argument("-o", "--output", metavar="FOLDER", type=Path, required=True, help="the folder, a new or an empty one")
     parser.add_argument("--model", metavar="FILE", type=Path, help="the agent, if it does not lie where the certificate says")
     parser.add_argument(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sb3_camp.attack_runs.agent_results import find_results, print_verdict
+from sb3_camp.attack_runs.agent_results import add_result_paths, find_results, print_verdict
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.command_line import exit_status, invocation
 from sb3_camp.errors import InputError
@@ -33,13 +33,7 @@ def command_parser() -> argparse.ArgumentParser:
         "what attacks found, what is assumed, and how to make it all again. Exit status 3 tells that attacked episodes "
         "contradict the certificate.",
     )
-    parser.add_argument(
-        "paths",
-        metavar="PATH",
-        nargs="+",
-        type=Path,
-        help="run folder, or a certificate.json and, if you like, some attack.json (or folders that hold them)",
-    )
+    add_result_paths(parser)
     parser.add_argument(
         "-o", "--output", metavar="FILE", type=Path, default=Path("report.html"), help="the report (default: %(default)s)"
     )

@@ -1,5 +1,6 @@
 """What there is on one agent: its certificate, and the attacks on it that the certificate speaks of."""
 
+import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,19 @@ class AgentResults:
     def comparisons(self) -> list[Comparison]:
         """What came of the comparison of each attack."""
         return [attack.comparison for attack in self.attacks]
+
+
+def add_result_paths(parser: argparse.ArgumentParser) -> None:
+    """
+    :param parser: Parser of a command that :func:`find_results` serves; it gets the argument ``paths``
+    """
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        type=Path,
+        help="run folder, or a certificate.json and, if you like, some attack.json (or folders that hold them)",
+    )
 
 
 def find_results(paths: Sequence[Path]) -> AgentResults:
