@@ -102,6 +102,15 @@ def last_layer(policy):
 
 # The others play by the same code as these
 SLOW = {("a2c", "box"), ("trpo", "box"), ("ddpg", "box"), ("crossq", "box"), ("ars", "box"), ("qrdqn", "discrete")}
+
+
+def saved(algo, actions, folder):
+    """An agent in a file, and the options that name it and its environment."""
+    file = folder / "model.zip"
+    agent(algo, actions).save(file)
+    return ("--algo", algo, "--env", "tests/Sign-v0", "--env-kwargs", f"actions:'{actions}'", "--model", file)
+
+
 CASES = [
     pytest.param(algo, actions, marks=pytest.mark.slow if (algo, actions) in SLOW else ())
     for algo, actions in (
@@ -114,17 +123,7 @@ CASES = [
 
 @pytest.mark.parametrize(("algo", "actions"), CASES)
 def test_what_is_certified_is_the_truth_about_the_worst_case(algo, actions, tmp_path):
-    agent(algo, actions).save(tmp_path / "model.zip")
-    options = (
-        "--algo",
-        algo,
-        "--env",
-        "tests/Sign-v0",
-        "--env-kwargs",
-        f"actions:'{actions}'",
-        "--model",
-        tmp_path / "model.zip",
-    )
+    options = saved(algo, actions, tmp_path)
     more = ("--sigma", SIGMA, "-n", 3000, "--n-envs", 100, "--device", "cpu", "-o", tmp_path)
     assert evaluate([*map(str, (*options, *more))]) == 0
     assert certify([str(tmp_path / "evaluations.npz"), "--min-return", "0", "--radii", *map(str, RADII)]) == 0
@@ -152,17 +151,7 @@ def test_what_is_certified_is_the_truth_about_the_worst_case(algo, actions, tmp_
     ],
 )
 def test_the_q_gap_says_for_which_policies_it_has_a_meaning(algo, actions, reason, tmp_path, capsys):
-    agent(algo, actions).save(tmp_path / "model.zip")
-    options = (
-        "--algo",
-        algo,
-        "--env",
-        "tests/Sign-v0",
-        "--env-kwargs",
-        f"actions:'{actions}'",
-        "--model",
-        tmp_path / "model.zip",
-    )
+    options = saved(algo, actions, tmp_path)
     assert evaluate([*map(str, (*options, "--sigma", SIGMA, "-n", 10, "--q-gap", "-o", tmp_path))]) == 2
     error = capsys.readouterr().err
     assert "--q-gap" in error and reason in error and error.count("\n") == 1

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support.attack_agents import write_certificate
+from support.attacked_results import HOW, PLAYED, POLICY
 from support.evaluate_runs import environment
 
 from sb3_camp.attack_runs.attack_figure import attack_figure, default_labels
@@ -23,29 +24,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes
 from sb3_camp.plot import main
 
-SETTINGS = {
-    "env_id": "CartPole-v1",
-    "env_kwargs": {},
-    "env_wrappers": {"env_wrapper": [{"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.4}}]},
-    "algo": "dqn",
-    "model": "model.zip",
-    "model_sha256": "0" * 64,
-    "timesteps": 0,
-    "deterministic": True,
-    "sigma": 0.4,
-    "clean_keys": [],
-    "attack": "pgd",
-    "objective": "targeted",
-    "step_size": None,
-    "multiplier": 2.0,
-    "q_threshold": 0.0,
-    "key": None,
-    "seed": 0,
-    "n_envs": 4,
-    "device": "cpu",
-    "versions": {},
-}
-
+SETTINGS = {**POLICY, **HOW, **PLAYED, "versions": {}}
 
 EVALUATED = np.random.default_rng(0).uniform(10, 100, 1000)
 """Returns of an evaluation, to which those of the attacks below are no contradiction"""

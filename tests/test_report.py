@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.attack_agents import write_certificate
+from support.attacked_results import POLICY, attacked
 from support.report_pages import (
     RADII,
     RECORDED,
@@ -28,30 +29,12 @@ from support.report_pages import (
 )
 
 from sb3_camp.attack_runs.agent_results import AgentResults, find_results
-from sb3_camp.attack_runs.attack_files import write_attack
-from sb3_camp.attack_runs.attack_result import AttackSettings, attack_result
-from sb3_camp.attack_runs.attacked_episodes import AttackedEpisodes
 from sb3_camp.certification.certificate import Certificate, Quantity, Source, read_certificate
 from sb3_camp.certification.curve_style import curve_styles
 from sb3_camp.certification.sensor_table import sensors
-from sb3_camp.evaluation import Episodes
 from sb3_camp.report import main
 from sb3_camp.reporting.page import report_page
 
-ATTACKED = {
-    "env_id": "CartPole-v1",
-    "env_kwargs": {},
-    "env_wrappers": {"env_wrapper": [{"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 0.4}}]},
-    "algo": "dqn",
-    "model": "model.zip",
-    "model_sha256": "0" * 64,
-    "timesteps": 0,
-    "deterministic": True,
-    "sigma": 0.4,
-    "clean_keys": [],
-}
-HOW = {"attack": "pgd", "objective": "targeted", "step_size": None, "multiplier": 2.0, "q_threshold": 0.0, "key": None}
-PLAYED = {"seed": 0, "n_envs": 4, "device": "cpu", "n_episodes": 40}
 EVALUATED = np.random.default_rng(0).uniform(10, 100, 1000)
 DRAWING = {"svg", "g", "defs", "path", "use", "text", "tspan", "title", "clipPath", "rect"}
 HOSTILE = (
@@ -69,18 +52,14 @@ def page(certificate: Certificate, folder: Path) -> str:
 
 def write(folder: Path, means=(90.0, 60.0, 30.0), budgets=(0.0, 0.5, 1.0), **changes: Any) -> Path:
     """An attack whose returns are spread evenly by 10 around each mean."""
-    settings = AttackSettings(**{**ATTACKED, **HOW, **PLAYED, **changes})
-    returns = np.concatenate([mean + np.linspace(-10, 10, settings.n_episodes) for mean in means])
-    n = returns.size
-    played = AttackedEpisodes(Episodes(returns, np.ones(n, int), np.ones(n)), np.zeros(n), np.ones(n, dtype=int))
-    write_attack(attack_result(settings, budgets, played), played, folder)
+    attacked(budgets, [mean + np.linspace(-10, 10, 40) for mean in means], folder, **changes)
     return folder / "attack.json"
 
 
 @pytest.fixture
 def run(tmp_path) -> Path:
     """A folder with a certificate and two attacks, of which one is of another model."""
-    write_certificate(tmp_path / "certification/certificate.json", ATTACKED, [50.0, 30.0, 20.0], EVALUATED)
+    write_certificate(tmp_path / "certification/certificate.json", POLICY, [50.0, 30.0, 20.0], EVALUATED)
     write(tmp_path / "attacks/pgd")
     write(tmp_path / "attacks/other", model_sha256="1" * 64)
     return tmp_path
@@ -254,7 +233,7 @@ def test_nothing_from_a_file_becomes_part_of_the_page(tmp_path, hostile):
     def elements(text: str) -> Counter:
         one = certificate(text)
         attack = write(tmp_path / "attack", attack=text, objective=text, key=text)
-        file = write_certificate(tmp_path / "beside/certificate.json", ATTACKED, [50.0, 30.0, 20.0], EVALUATED)
+        file = write_certificate(tmp_path / "beside/certificate.json", POLICY, [50.0, 30.0, 20.0], EVALUATED)
         attacks = find_results([file, attack]).attacks
         results = AgentResults(tmp_path / "certificate.json", one, attacks, [text])
         written(full_certificate(), tmp_path)

@@ -23,17 +23,27 @@ POLICY: dict[str, Any] = {
     "sigma": 0.4,
     "clean_keys": [],
 }
-_HOW = {"attack": "pgd", "objective": "targeted", "step_size": None, "multiplier": 2.0, "q_threshold": 0.0, "key": None}
-_PLAYED = {"seed": 0, "n_envs": 4, "device": "cpu"}
+HOW: dict[str, Any] = {
+    "attack": "pgd",
+    "objective": "targeted",
+    "step_size": None,
+    "multiplier": 2.0,
+    "q_threshold": 0.0,
+    "key": None,
+}
+PLAYED: dict[str, Any] = {"seed": 0, "n_envs": 4, "device": "cpu"}
 
 
-def attacked(budgets: Sequence[float], returns: Sequence[Sequence[float]], folder: Path | None = None) -> AttackResult:
+def attacked(
+    budgets: Sequence[float], returns: Sequence[Sequence[float] | np.ndarray], folder: Path | None = None, **changes: Any
+) -> AttackResult:
     """
     :param budgets: Budgets of the attack
     :param returns: Those of the episodes at each
     :param folder: Where to write the attack
+    :param changes: Other settings than those above
     """
-    settings = AttackSettings(**POLICY, **_HOW, **_PLAYED, n_episodes=len(returns[0]))
+    settings = AttackSettings(**{**POLICY, **HOW, **PLAYED, "n_episodes": len(returns[0]), **changes})
     all_returns = np.concatenate([np.asarray(one, dtype=float) for one in returns])
     n = all_returns.size
     played = AttackedEpisodes(Episodes(all_returns, np.ones(n, int), np.ones(n)), np.zeros(n), np.ones(n, dtype=int))
