@@ -1,5 +1,5 @@
 # CPU only. `docker run IMAGE` runs the quickstart; arguments go to it (`docker run IMAGE -n 5000 --n-episodes 500`), and
-# `docker run --entrypoint sb3-camp IMAGE certify --help` runs a command. `-v "$PWD/out:/work/quickstart"` keeps what it makes.
+# `docker run --entrypoint sb3-camp IMAGE certify --help` runs a command. `-v "$PWD/out:/results/quickstart"` keeps what it makes.
 FROM python:3.12-slim
 
 WORKDIR /opt/sb3_camp
@@ -8,9 +8,9 @@ COPY . .
 ARG TORCH_INDEX=
 RUN pip install --no-cache-dir ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' constraints.txt)" \
     && pip install --no-cache-dir -c constraints.txt . \
-    && useradd --create-home camp && mkdir /work && chown camp /work
+    && useradd --create-home camp && mkdir /results && chown camp /results
 
 USER camp
-WORKDIR /work
+WORKDIR /results
 ENV OMP_NUM_THREADS=1
 ENTRYPOINT ["python", "/opt/sb3_camp/zoo_scripts/quickstart.py"]
