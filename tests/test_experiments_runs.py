@@ -11,7 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from sb3_contrib import ARS
 from support.experiments import CELL, TINY, WORKFLOW, changed, killed_at, output_of, run, start, until, working_in, write_study
+
+from sb3_camp.camp_dqn import CAMPDQN
 
 pytest.importorskip("snakemake")
 pytestmark = pytest.mark.slow
@@ -97,6 +100,35 @@ def test_a_change_does_what_depends_on_it_and_nothing_else(through):
     assert would_run(changed(grids=[{**grid, "attacks": ["apgd"]}]), through) == {"attack": 1, **tables}
     assert would_run(changed(figures={"formats": ["png", "pdf"]}), through) == {"figures": 1}
     assert would_run(changed(evaluate={"checkpoints": ["best", "last"]}), through) == {"evaluate": 2, "certify": 1, **tables}
+
+
+def test_camp_imitates_its_teacher_which_is_trained_before_and_again_if_the_teacher_changes(tmp_path):
+    (teachers,) = TINY["grids"]
+    grids = [{**teachers, "algorithms": ["camp_dqn"], "lambdas": [0], "variants": ["of_ars"]}, teachers]
+    of_ars = {"algorithm": "camp_dqn", "teacher": {"algorithm": "ars"}, "params": {"learning_starts": 100, "train_freq": 200}}
+    config = changed(grids=grids, variants={"of_ars": of_ars}, evaluate={"shards": 1}, certify={"methods": ["dkw"]})
+    folder = tmp_path / "sweep"
+    plan = run(write_study(tmp_path / "study.yml", config), folder, "-n")
+    student = CELL.replace("_ars", "_camp_dqn_lambda0_of_ars")
+    assert f"train {CELL}: " in plan and f"train {student}: " in plan
+    run(tmp_path / "study.yml", folder)
+    assert set(rows(folder, quantity="certified_return").variant) == {"default", "of_ars"}
+    taught = CAMPDQN.load(folder / f"cells/{student}/train/camp_dqn/camp-CartPole1-v0_1/camp-CartPole1-v0.zip")
+    teacher = ARS.load(folder / f"cells/{CELL}/train/ars/camp-CartPole1-v0_1/camp-CartPole1-v0.zip")
+    imitated, learned = (policy.action_net.state_dict() for policy in (taught.reference_policy, teacher.policy))
+    assert {name: weights.tolist() for name, weights in imitated.items()} == {k: w.tolist() for k, w in learned.items()}
+
+    assert would_run(config, folder) == {}
+    of_ars["params"] = {"learning_starts": 90}
+    one = {"train": 1, "evaluate": 1, "certify": 1, "tables": 1, "figures": 1}
+    assert would_run(config, folder) == one
+    grids[1]["seeds"] = [3, 4]
+    assert would_run(config, folder) == {**one, "train": 2, "evaluate": 2, "certify": 2}, "the other seed has no student"
+    both = {**one, "train": 2, "evaluate": 2, "certify": 2}
+    again = changed(**{**config, "grids": [grids[0], {**grids[1], "seeds": [3]}], "train": {"conf": {"ars": "ars.yml"}}})
+    (tmp_path / "ars.yml").write_text("default: {policy: LinearPolicy, n_delta: 3}\n")
+    again["variants"]["of_ars"]["params"] = {"learning_starts": 100, "train_freq": 200}
+    assert would_run(again, folder) == both, "a teacher that is trained again is imitated again"
 
 
 def test_a_step_that_fails_is_named_with_its_log_while_the_others_are_done_and_is_tried_again(tmp_path):

@@ -110,7 +110,7 @@ def _costs(cell: Cell, folder: Path) -> Iterator[list[str]]:
     for file in sorted((folder / "costs" / cell.name).glob("*.tsv")):
         measured = pd.read_csv(file, sep="\t").iloc[-1]
         speed = ""
-        model = folder / cell.run / f"{cell.task.replace('/', '-')}.zip"
+        model = folder / cell.model("last")
         if file.stem == "train" and model.is_file():
             speed = f"{_trained_timesteps(model) / max(measured['s'], 0.01):.1f}"
         texts = ("" if pd.isna(measured[name]) else f"{measured[name]:.2f}" for name in ("s", "cpu_time", "max_rss"))

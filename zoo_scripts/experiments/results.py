@@ -58,6 +58,10 @@ class Cell:
         """The run folder of the zoo."""
         return f"cells/{self.name}/train/{self.algo}/{self.task.replace('/', '-')}_1"
 
+    def model(self, checkpoint: str) -> str:
+        """File of a checkpoint."""
+        return f"{self.run}/{'best_model' if checkpoint == 'best' else self.task.replace('/', '-')}.zip"
+
     def shard(self, checkpoint: str, shard: int) -> str:
         """Folder of an evaluation, or of a part of it."""
         return f"cells/{self.name}/{checkpoint}/shard{shard}"

@@ -84,6 +84,7 @@ class Study:
         self._check()
         self.cells = {cell.name: cell for grid in config["grids"] for cell in self._cells_of(grid)}
         for cell in self.cells.values():
+            self._check_teacher(cell)
             self.hyperparameters(cell)
 
     def _section(self, name: str) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class Study:
         frequency, steps = self.train["eval_freq"], self.train["n_timesteps"]
         if frequency < 1 or (steps is not None and frequency > steps):
             used = {*self.evaluate["checkpoints"], *(c for grid in grids for c in grid.get("attack_checkpoints", []))}
-            if "best" in used:
+            if "best" in used | {variant.get("teacher", {}).get("checkpoint") for variant in self.variants.values()}:
                 raise InputError(
                     f"train.eval_freq {frequency}: without a validation during the training there is no best checkpoint: give "
                     "a smaller one, or checkpoints: [last]"
@@ -128,8 +129,12 @@ class Study:
     def _check_variant(self, name: str, variant: Mapping[str, Any]) -> None:
         grids = [grid for grid in self._config["grids"] if name in grid.get("variants", [])]
         keys, only = set(variant.get("params", {})), variant.get("algorithm")
-        if not variant.keys() & {"params", "env_kwargs"}:
-            raise InputError(f"variant {name} changes nothing: give it params, or env_kwargs")
+        if not variant.keys() & {"params", "env_kwargs", "teacher"}:
+            raise InputError(f"variant {name} changes nothing: give it params, env_kwargs or a teacher")
+        if "teacher" in variant and only != CAMP:
+            raise InputError(f"variant {name}: only {CAMP} imitates a teacher: give it algorithm: {CAMP}")
+        if "teacher" in variant and "reference" in keys:
+            raise InputError(f"variant {name}: its teacher is the reference: take that out of params")
         if "env_kwargs" in keys:
             raise InputError(f"variant {name}: env_kwargs stand beside params, not in them")
         if "sigma" in variant.get("env_kwargs", {}):
@@ -148,6 +153,20 @@ class Study:
                     advice = f"give it algorithm: {CAMP}" if of_camp else "check its spelling"
                     raise InputError(f"variant {name}: {algorithm} has no {unknown[0]}: {advice}")
 
+    def _check_teacher(self, cell: Cell) -> None:
+        found = self.teacher(cell)
+        if found is None:
+            return
+        teacher = found[0]
+        who = f"variant {cell.variant}: its teacher {teacher.name}"
+        if teacher.name not in self.cells:
+            raise InputError(f"{who} is in no grid: add it to one")
+        if self.teacher(teacher) is not None:
+            raise InputError(f"{who} has a teacher itself: take that one")
+        own, other = (self.variants.get(one.variant, {}).get("env_kwargs", {}) for one in (cell, teacher))
+        if own != other:
+            raise InputError(f"{who} has the env_kwargs {other}, and it has {own}: give both the same")
+
     # The grid
 
     def _cells_of(self, grid: Mapping[str, Any]) -> Iterator[Cell]:
@@ -161,6 +180,14 @@ class Study:
     def _variants_of(self, grid: Mapping[str, Any], algorithm: str) -> list[str]:
         names = grid.get("variants", [DEFAULT])
         return [n for n in names if self.variants.get(n, {}).get("algorithm") in (None, algorithm)] or [DEFAULT]
+
+    def teacher(self, cell: Cell) -> tuple[Cell, str] | None:
+        """The cell that a cell imitates, of the same task, sigma and seed, and which checkpoint; None without a teacher."""
+        given = self.variants.get(cell.variant, {}).get("teacher")
+        if given is None:
+            return None
+        variant = given.get("variant", DEFAULT)
+        return Cell(cell.task, cell.sigma, given["algorithm"], None, variant, cell.seed), given.get("checkpoint", "last")
 
     @cached_property
     def attacks(self) -> dict[str, list[tuple[str, str]]]:
@@ -246,6 +273,8 @@ class Study:
         params, env_kwargs = dict(variant.get("params", {})), dict(variant.get("env_kwargs", {}))
         if cell.camp_lambda is not None:
             params["camp_lambda"] = cell.camp_lambda
+        if (found := self.teacher(cell)) is not None:
+            params["reference"] = found[0].model(found[1])
         given = [f"sigma:{exact(cell.sigma)}"] if takes_sigma(cell.task) else []
         given += [f"{key}:{value!r}" for key, value in env_kwargs.items()]
         if given:
