@@ -27,7 +27,7 @@ from sb3_camp.certification.planning import plan_episodes
 from sb3_camp.certification.pooling import read_logs
 from sb3_camp.certification.printed_frontier import print_frontier, print_plan
 from sb3_camp.certification.printed_report import print_report
-from sb3_camp.certification.recorded_bounds import Wanted
+from sb3_camp.certification.recorded_bounds import Wanted, band_alpha
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.certification.support_argument import find_support
 from sb3_camp.command_line import exit_status, invocation
@@ -238,7 +238,9 @@ def _certify(args: argparse.Namespace) -> None:
     print("Written: " + ", ".join(printable(str(file)) for file in files))
     if earlier is not None:
         settings = f"{printable(earlier.method)}, alpha {exact(earlier.alpha)}, {earlier.n_episodes} episodes"
-        print(f"Replaced: the certificate that was there ({settings})")
+        same = all(getattr(earlier, name) == getattr(certificate, name) for name in ("method", "alpha", "level", "support"))
+        together = "" if same else "; both hold together at the sum of their alphas only"
+        print(f"Replaced: the certificate that was there ({settings}){together}")
 
 
 def _check_mode(args: argparse.Namespace) -> None:
@@ -272,18 +274,20 @@ def _check_mode(args: argparse.Namespace) -> None:
 
 
 def _plan(args: argparse.Namespace, evidence: Evidence, support: list[float] | None) -> None:
+    alpha = _find_alpha(args.alpha, evidence.logs)
+    level = band_alpha(evidence.logs, alpha)
     plan = plan_episodes(
         evidence.returns,
         evidence.sigma,
         args.target,
         args.radius,
-        alpha=ALPHA if args.alpha is None else args.alpha,
+        alpha=level,
         method=args.method,
         min_return=evidence.min_return,
         support=support,
     )
     _warn(evidence)
-    print_plan(plan, args.target, args.radius, evidence.returns.size, ALPHA if args.alpha is None else args.alpha)
+    print_plan(plan, evidence.logs, target=args.target, radius=args.radius, alpha=alpha, level=level)
 
 
 def _certify_frontier(args: argparse.Namespace) -> None:

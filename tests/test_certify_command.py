@@ -326,7 +326,10 @@ def test_two_commands_in_one_folder_lose_nothing_and_say_what_happened(tmp_path,
     assert f"{folder}: another command writes its results there now, so this one changed nothing" in line
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
     assert certify(run, "--alpha", 0.5) == 0
-    assert "Replaced: the certificate that was there (berk-jones, alpha 0.05, 400 episodes)\n" in capsys.readouterr().out
+    assert (
+        "Replaced: the certificate that was there (berk-jones, alpha 0.05, 400 episodes); both hold together"
+        in capsys.readouterr().out
+    )
 
 
 def test_no_file_can_send_commands_to_the_terminal(tmp_path, capsys):

@@ -207,6 +207,7 @@ def test_logs_without_records_say_so(tmp_path, capsys):
         {"record": '["crashed"]'},
         {"record": '["crashed:mean", "a", "b", "c"]'},
         {"record": np.array(["a", "b", "c", "d"])},
+        {"record": None},
         {"recorded": None},
         {"recorded": np.zeros((4, N - 1))},
         {"recorded": np.zeros((4, N), dtype=int)},
@@ -262,3 +263,42 @@ def test_returns_and_records_are_wrong_together_for_at_most_a_share_alpha(alpha)
         ]
     )
     assert 0 < wrong.any(axis=0).mean() <= alpha + 3 * np.sqrt(alpha * (1 - alpha) / repetitions)
+
+
+def test_a_certificate_says_what_of_the_same_episodes_does_not_hold_together_with_it(tmp_path, capsys):
+    path = write_evaluation(tmp_path / "evaluations.npz", RETURNS, **recorded())
+    plain = write_evaluation(tmp_path / "plain" / "evaluations.npz", RETURNS)
+    both = "hold together at the sum of their alphas only (for two of alpha 0.05: confidence 90 %)."
+    note = "The episodes also recorded is_success, crashed, cost, speed: none of it is certified here"
+    for log, options, keys in ((path, [], True), (path, OPTIONS, False), (plain, [], False)):
+        capsys.readouterr()
+        assert certify(log, *options) == 0
+        content = json.loads((log.parent / "certificate.json").read_text())
+        assert content["recorded_keys"] == ([] if log == plain else ["is_success", "crashed", "cost", "speed"])
+        assert content["holds_together"].startswith(
+            "Everything in this certificate holds together with confidence 95 %. Another"
+        )
+        assert both in content["holds_together"]
+        assert (note in content["holds_together"], note in capsys.readouterr().out) == (keys, keys)
+    assert certify(path, "--alpha", 0.6) == 0
+    out = capsys.readouterr().out
+    assert (
+        "Replaced: the certificate that was there (berk-jones, alpha 0.05, 400 episodes); both hold together at the sum" in out
+    )
+    assert "for two of" not in read_certificate(tmp_path / "certificate.json").holds_together
+    assert certify(path, "--alpha", 0.6, "--quantile", 0.1) == 0  # from the same band
+    assert capsys.readouterr().out.endswith("Replaced: the certificate that was there (berk-jones, alpha 0.6, 400 episodes)\n")
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_two_certificates_of_the_same_episodes_need_the_sum_of_their_alphas(alpha):
+    # The returns at alpha, and a crash at alpha / 2 in a second certificate, on another number of an episode
+    repetitions, m = 2000, 100
+    rng = np.random.default_rng(3)
+    band = lower_band(np.arange(m, 0, -1), m, alpha, "berk-jones")
+    returns_wrong = np.any(band > 1 - np.sort(rng.random((repetitions, m)), axis=1), axis=1)
+    crashes = rng.binomial(m, 0.3, repetitions)
+    crash_wrong = stats.beta.ppf(1 - alpha / 2, crashes + 1, m - crashes) < 0.3
+    share = (returns_wrong | crash_wrong).mean()
+    error = np.sqrt(alpha * (1 - alpha) / repetitions)
+    assert alpha + 3 * error < share <= 1.5 * alpha + 3 * error

@@ -1,6 +1,8 @@
 """Evaluations that stop as soon as a target is certified, at looks that were planned beforehand."""
 
+import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -196,3 +198,34 @@ def test_certificates_that_stop_when_they_look_good_are_wrong_for_at_most_a_shar
         stopped = np.where(met.any(axis=0), met.argmax(axis=0), len(looks) - 1), np.arange(repetitions)
         assert 0 < wrong[stopped].mean() <= alpha + 3 * error
         assert np.any(curves[stopped] > truth, axis=1).mean() <= alpha + 3 * error
+
+
+def test_a_plan_from_an_evaluation_with_looks_is_at_the_alpha_of_a_look(tmp_path, capsys):
+    path = planned(tmp_path, 100, looks="[50, 100, 200]", looks_alpha=0.1)
+    plain = write_evaluation(tmp_path / "plain" / "evaluations.npz", read(path)["results"][0])
+    options = ["--plan", "--target", 30, "--radius", RADIUS]
+    for given, alpha in (([], 0.1), (["--alpha", 0.03], 0.03)):
+        assert certify(path, *options, *given) == 0
+        with_looks = capsys.readouterr().out
+        assert certify(plain, *options, "--alpha", repr(alpha / 3)) == 0
+        without = capsys.readouterr().out
+        expected = certified_return(read(path)["results"][0], 0.4, RADIUS, alpha=alpha / 3)
+        (shown,) = re.findall(r"^These 100 episodes certify (\S+) at", with_looks, re.M)
+        assert 0 <= float(expected) - float(shown) <= 1.001e-3
+        (number,) = {re.search(r"^About (\d+) episodes", text, re.M).group(1) for text in (with_looks, without)}
+        assert f"at the share {alpha / 3:.6g} of alpha {alpha:g}: 3 looks were planned\n" in with_looks
+        assert (
+            "With 3 looks again (--until, --looks) this is the number at a look; without looks (-n) fewer do\n" in with_looks
+        )
+    assert certify(plain, *options, "--alpha", 0.1) == 0
+    assert int(number) > int(re.search(r"^About (\d+)", capsys.readouterr().out, re.M).group(1))
+
+
+@pytest.mark.parametrize(
+    "lost", [*itertools.combinations(("looks", "looks_alpha", "until"), 1), ("looks", "until"), ("format",)]
+)
+def test_a_file_that_lost_a_part_of_its_looks_is_refused(tmp_path, capsys, lost):
+    path = planned(tmp_path, 100, **dict.fromkeys(lost))
+    for options in ([], ["--sigma", 0.4, "--min-return", 0], ["--plan", "--target", 30, "--radius", 0.1]):
+        line = certify_error_line(capsys, path, *options)
+        assert "evaluate again" in line and f"no {lost[0]}" in line

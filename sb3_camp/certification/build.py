@@ -14,7 +14,7 @@ from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius
 from sb3_camp.certification.certificate import Ceiling, Certificate, PerStepBound, Quantity, Source
 from sb3_camp.certification.episode_logs import EpisodeLog
-from sb3_camp.certification.recorded_bounds import Wanted, n_bands, recorded_bounds
+from sb3_camp.certification.recorded_bounds import Wanted, band_alpha, recorded_bounds
 from sb3_camp.certification.return_band import ratios_of, return_band
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
@@ -92,7 +92,7 @@ def build_certificate(
             raise InputError(f"the target {target:g} is not above the lowest return that an episode can have, {min_return:g}")
     returns = np.concatenate([log.returns for log in logs])
     wanted, looks = wanted or Wanted(), logs[0].looks
-    level = alpha / (n_bands(logs, wanted) * (1 if looks is None else len(looks.looks)))
+    level = band_alpha(logs, alpha, wanted)
     recorded = recorded_bounds(logs, wanted, sigma, radii, alpha=level, method=method)
     options: dict[str, Any] = {"alpha": level, "method": method, "min_return": min_return, "support": support}
     band = return_band(returns, **options)
@@ -141,6 +141,7 @@ def build_certificate(
         quantities=quantities,
         per_step=per_step,
         recorded=recorded,
+        recorded_keys=[one.key.name for one in first.recorded],
         ceiling=Ceiling(ratio, ratio * sigma),
         targets={target: None if math.isnan(radius) else radius for target, radius in reached.items()},
         sources=[_source(log) for log in logs],

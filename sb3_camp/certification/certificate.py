@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from sb3_camp.certification.joint_statement import joint_statement, uncertified_statement
 from sb3_camp.certification.recorded_bound import RecordedBound, is_recorded_bound
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
@@ -139,6 +140,7 @@ class Certificate:
     quantities: list[Quantity] = field(default_factory=list)
     per_step: PerStepBound | None = None
     recorded: list[RecordedBound] = field(default_factory=list)
+    recorded_keys: list[str] | None = None
     ceiling: Ceiling | None = None
     targets: dict[str, float | None] = field(default_factory=dict)
     sources: list[Source]
@@ -153,6 +155,16 @@ class Certificate:
     def is_shared(self) -> bool:
         """Whether ``alpha`` is shared by several bands or looks."""
         return bool(self.recorded) or self.looks is not None
+
+    @property
+    def uncertified_keys(self) -> list[str]:
+        """What the episodes recorded, where none of it is certified."""
+        return [] if self.recorded else self.recorded_keys or []
+
+    @property
+    def holds_together(self) -> str:
+        """What holds together, and what of the same episodes does not, in words."""
+        return f"{joint_statement(self.alpha)} {uncertified_statement(self.alpha, self.uncertified_keys)}".strip()
 
     def value_at(self, radius: float) -> float | None:
         """
@@ -181,6 +193,8 @@ class Certificate:
             if name == "ceiling":
                 content["radii_over_255"] = [radius / 255 for radius in self.radii] if self.pixels else None
             content[name] = value
+            if name == "looks":
+                content["holds_together"] = self.holds_together
         for source in content["sources"]:
             if source["q_gap"] is None:
                 del source["q_gap"]
@@ -366,6 +380,7 @@ _KINDS = {
         _is_list_of(lambda value: is_recorded_bound(value, is_number)),
         "a list of objects that have key, reduction, side, is_event, worst, mean, n_missing, alpha, method and certified",
     ),
+    "recorded_keys": _Kind(_is_list_of(_is_text), "a list of texts"),
     "ceiling": _Kind(_is_ceiling, "an object with the numbers ratio and radius"),
     "targets": _Kind(_are_targets, "an object whose values are numbers or null"),
     "sources": _Kind(_is_list_of(_is_source), "a list of objects that have the texts path and sha256"),

@@ -15,6 +15,7 @@ import re
 import reprlib
 import sys
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,8 +42,9 @@ MOST = 1e100
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _COUNT = re.compile(r"[0-9]{1,18}")
 # The entries of an evaluation that are read; what else stands in the file is not even unpacked
+_ZOO_ENTRIES = ("timesteps", "results", "ep_lengths")
 _ENTRIES = (
-    *("format", "timesteps", "results", "ep_lengths", "n_episodes", "min_reward"),
+    *(*_ZOO_ENTRIES, "format", "n_episodes", "min_reward"),
     *("sigma", "deterministic", "seed", "first_env_seed", "last_env_seed", "n_envs", "native_vec_env", "pixels"),
     *("step_limit", "noisy_numbers"),
     *("env_id", "trained_env_id", "env_kwargs", "env_wrappers", "env_versions", "clean_keys", "sensor_sigma"),
@@ -254,8 +256,8 @@ def read_evaluations(path: Path) -> EpisodeLog:
     """
     content = read_bytes(path)
     data = read_npz(path, content, _ENTRIES)
-    _refuse_unfit(path, str(data.get("format")))
-    for key, kinds in (("timesteps", "iu"), ("results", "iuf"), ("ep_lengths", "iu")):
+    _refuse_unfit(path, data)
+    for key, kinds in zip(_ZOO_ENTRIES, ("iu", "iuf", "iu"), strict=True):
         if key not in data:
             raise InputError(f"{path}: no array {key}: not the log of an evaluation")
         if data[key].dtype.kind not in kinds:
@@ -281,8 +283,12 @@ def read_evaluations(path: Path) -> EpisodeLog:
     return EpisodeLog(path, sha256(content), returns, lengths, timesteps=timesteps, **about)
 
 
-def _refuse_unfit(path: Path, log_format: str) -> None:
-    """The logs of this package whose episodes are no evaluation of one policy."""
+def _refuse_unfit(path: Path, data: Mapping[str, np.ndarray]) -> None:
+    """The logs of this package whose episodes are no evaluation of one policy, or do not say any more what they are."""
+    ours = [key for key in _ENTRIES if key in data and key not in _ZOO_ENTRIES]
+    if ours and "format" not in data:
+        raise InputError(f"{path}: holds {ours[0]}, which evaluate writes, but no format: it was changed: evaluate again")
+    log_format = str(data.get("format"))
     if log_format == PARTIAL_EVALUATION_FORMAT:
         raise InputError(f"{path}: an interrupted evaluation: finish it with {spelled('evaluate')} --resume")
     if log_format == SELECTION_FORMAT:

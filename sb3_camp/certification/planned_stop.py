@@ -36,8 +36,14 @@ def read_planned_stop(path: Path, data: Mapping[str, np.ndarray], n_episodes: in
     :return: the looks that had been planned, None if there were none
     :raises InputError: if they are damaged, or if the evaluation did not end at one of them
     """
-    if "looks" not in data:
+    there = [name for name in ENTRIES if name in data]
+    if not there:
         return None
+    if len(there) < len(ENTRIES):
+        (missing, *_) = (name for name in ENTRIES if name not in data)
+        raise InputError(
+            f"{path}: holds {there[0]}, but no {missing}: the looks that were planned are damaged: evaluate again"
+        )
     try:
         looks = json.loads(data["looks"].item())
     except (ValueError, RecursionError, TypeError):
@@ -46,7 +52,7 @@ def read_planned_stop(path: Path, data: Mapping[str, np.ndarray], n_episodes: in
         raise InputError(f"{path}: looks must be a JSON list of numbers of episodes")
     if looks[0] < 1 or any(later <= look for look, later in pairwise(looks)):
         raise InputError(f"{path}: looks must ascend")
-    alpha, until = (data.get(name, np.empty(0)) for name in ENTRIES[1:])
+    alpha, until = (data[name] for name in ENTRIES[1:])
     if alpha.shape != () or alpha.dtype.kind != "f" or not 0 < alpha < 1 or until.shape != () or until.dtype.kind != "U":
         raise InputError(f"{path}: looks need one looks_alpha in (0, 1) and one text until")
     if n_episodes not in looks:

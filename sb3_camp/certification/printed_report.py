@@ -3,6 +3,7 @@
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.joint_statement import uncertified_statement
 from sb3_camp.certification.per_step import print_per_step
 from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
 from sb3_camp.certification.recorded_bound import AT_LEAST
@@ -89,6 +90,8 @@ def _print_shares(certificate: Certificate) -> None:
         print(f"Stopped at look {number} of {len(certificate.looks)} that were planned ({planned} episodes)")
     if certificate.is_shared:
         print(f"Of alpha {exact(certificate.alpha)}, each band has the share {certificate.level:.6g} (fixed beforehand)")
+    if certificate.uncertified_keys:
+        print(uncertified_statement(certificate.alpha, certificate.uncertified_keys))
 
 
 def _print_quantities(certificate: Certificate, every: int) -> None:

@@ -34,16 +34,20 @@ class Wanted:
         return bool(self.at_least or self.at_most or self.worst)
 
 
-def n_bands(logs: Sequence[EpisodeLog], wanted: Wanted) -> int:
+def band_alpha(logs: Sequence[EpisodeLog], alpha: float, wanted: Wanted | None = None) -> float:
     """
-    Into how many parts alpha is split: one for the returns and one for everything that was recorded, whether it is wanted or
-    not. What was recorded was fixed before the episodes were played; what of it is wanted may be chosen afterwards.
+    The alpha of each band. Looks that were planned share alpha equally. If anything that was recorded is wanted, so do the
+    returns and everything recorded, whether it is wanted or not: what was recorded was fixed before the episodes were played,
+    what of it is wanted may be chosen afterwards.
 
     :param logs: the logs
+    :param alpha: that of everything together
     :param wanted: what is to be certified
-    :return: their number, 1 if nothing is wanted but the returns
+    :return: the share of each band
     """
-    return 1 + len(logs[0].recorded) if wanted else 1
+    n_looks = 1 if logs[0].looks is None else len(logs[0].looks.looks)
+    n_bands = 1 + len(logs[0].recorded) if wanted else 1
+    return alpha / (n_bands * n_looks)
 
 
 def recorded_bounds(

@@ -38,6 +38,9 @@ def read_recorded(path: Path, data: Mapping[str, np.ndarray], n_episodes: int, m
     :raises InputError: if it is damaged
     """
     if "record" not in data:
+        for name in ENTRIES:
+            if name in data:
+                raise InputError(f"{path}: holds {name}, but no record, which names it: evaluate again")
         return []
     try:
         words = json.loads(data["record"].item())

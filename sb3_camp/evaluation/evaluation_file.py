@@ -17,7 +17,7 @@ Settings = dict[str, "str | int | float | bool"]
 """All that the numbers of an evaluation depend on, by name."""
 
 # Settings that a file holds only if they are on
-_SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma", "record", "until")
+_SWITCHES = ("q_gap", "trained_env_id", "sensor_sigma", "record", "until", "looks", "looks_alpha")
 # The columns of Episodes: their number of dimensions and kinds of numbers
 _FORMS = tuple(zip((*Episodes._fields, "recorded", "are_boolean"), (1, 1, 1, 2, 2), "fiffb", strict=True))
 # Settings that files of older versions lack
