@@ -8,3 +8,6 @@ ALL = "all"
 
 ROBUST_SARSA = "robust-sarsa"
 """The attack by a critic that is learned for the policy"""
+
+TRANSFER = "transfer"
+"""The attack along the gradients of another agent"""

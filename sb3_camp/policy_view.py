@@ -11,9 +11,11 @@ from gymnasium import spaces
 from sb3_contrib.ars.policies import ARSPolicy
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
 from sb3_contrib.crossq.policies import CrossQPolicy
+from sb3_contrib.qrdqn.policies import QRDQNPolicy
 from sb3_contrib.tqc.policies import TQCPolicy
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import PyTorchObs
+from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 
@@ -47,7 +49,8 @@ class PolicyView:
     :param scores: From observations to action scores (N, n_actions), whose argmax is the greedy action
     :param distributions: From observations to the distributions of the actions, one or more of PyTorch, of N rows each
     :param means: From observations to the greedy actions, scaled to -1 .. 1 where the action space is bounded, (N, n_dims)
-    :param q: The algorithm's own critic: from observations and such actions to action values, (N,)
+    :param q: The algorithm's own critic: from observations and such actions to action values, (N,); of discrete actions from
+        shares of each, (N, n_actions)
     :param value: The algorithm's own critic: from observations to values, (N,)
     :param advance: Of a recurrent policy: from :class:`Remembering` to its next states
     """
@@ -143,7 +146,10 @@ def policy_view(policy: BasePolicy) -> PolicyView:
         return PolicyView(policy, means=policy.actor, q=partial(_mean_q, policy.critic))
     if isinstance(policy, ARSPolicy) and isinstance(policy.action_space, spaces.Box):
         return PolicyView(policy, means=lambda observed: _scaled(policy(observed), policy))
-    return PolicyView(policy, scores=action_scores(policy))
+    scores = action_scores(policy)
+    if isinstance(policy, DQNPolicy | QRDQNPolicy):
+        return PolicyView(policy, scores=scores, q=partial(_q_of_shares, scores))
+    return PolicyView(policy, scores=scores)
 
 
 def _actor_critic_view(policy: ActorCriticPolicy) -> PolicyView:
@@ -186,6 +192,11 @@ def _squashed_gaussians(actor: Any, observed: Observed) -> list[Any]:
     """The Gaussians below the tanh, whose divergences are those above it."""
     mean, log_std, more = actor.get_action_dist_params(observed)
     return [actor.action_dist.proba_distribution(mean, log_std, **more).distribution]
+
+
+def _q_of_shares(scores: Callable[[Observed], th.Tensor], observed: Observed, shares: th.Tensor) -> th.Tensor:
+    """Of discrete actions that are taken with these probabilities, (N, n_actions)."""
+    return (scores(observed) * shares).sum(dim=1)
 
 
 def _mean_q(critic: Any, observed: Observed, actions: th.Tensor) -> th.Tensor:

@@ -95,7 +95,7 @@ def test_file_of_another_algorithm_is_said_to_be_one(tmp_path, agent, capsys, mo
 def test_policies_that_cannot_be_attacked_give_one_line(tmp_path, capsys):
     PPO("MlpPolicy", "Pendulum-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "model.zip")
     assert attack("--model", tmp_path / "model.zip", env="Pendulum-v1", algo="ppo") == 2
-    assert "use random, mad, critic, robust-sarsa, learned" in error_line(capsys)
+    assert "use random, mad, critic, robust-sarsa, transfer, learned" in error_line(capsys)
     assert attack("--model", tmp_path / "model.zip", env=POLE, algo="ppo") == 2
     error_line(capsys)
 

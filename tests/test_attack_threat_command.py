@@ -133,7 +133,7 @@ def test_robust_sarsa_learns_which_actions_are_bad_and_is_used_again(puller, tmp
 
 def test_a_policy_is_attacked_by_what_it_serves_and_the_rest_is_named(puller, tmp_path, capsys):
     assert pull(puller, "--attack", "pgd", "-o", tmp_path) == 2
-    assert "use random, mad, critic, robust-sarsa, learned" in error_line(capsys)
+    assert "use random, mad, critic, robust-sarsa, transfer, learned" in error_line(capsys)
     model = TD3("MlpPolicy", Pull(), buffer_size=1, device="cpu", seed=0)
     model.save(tmp_path / "td3.zip")
     arguments = ("--threat", "step-linf", "--epsilon", 0.1, "-n", 4, "--attack", "critic", "-o", tmp_path / "td3")

@@ -68,6 +68,47 @@ def test_critic_of_a_value_function_shows_the_state_of_the_lowest_value(norm):
     assert ((states() - result.received) @ VALUE).numpy() == pytest.approx(0.3 * dual(norm, VALUE.numpy()), rel=1e-3)
 
 
+def q_network(scores=linear_scores) -> PolicyView:
+    return PolicyView(None, scores=scores, q=lambda observed, shares: (scores(observed) * shares).sum(dim=1))
+
+
+@pytest.mark.parametrize("norm", BOTH, ids=str)
+def test_critic_of_a_q_network_goes_to_an_action_of_a_lower_value_and_pays_for_no_other(norm):
+    def scores(observed):
+        return th.stack([observed @ VALUE, th.zeros(len(observed))], dim=1)
+
+    result = critic(q_network(scores), states(), same(0.3), norm=norm)
+    gap = (states() @ VALUE).abs().numpy()
+    within = gap < 0.3 * dual(norm, VALUE.numpy()) * 0.999
+    assert result.flipped.numpy()[within].all() and 5 < within.sum() < 35
+    assert not result.flipped.numpy()[~within].any() and not result.spent.numpy()[~within].any()
+    assert result.gain.numpy() == pytest.approx(np.where(within, gap, 0), rel=1e-5), "what the better action is ahead"
+    assert measured(result.received, states(), norm).max() <= 0.3
+
+
+def test_critic_of_a_q_network_loses_what_the_taken_action_loses():
+    result = critic(q_network(), states(200), same(1.0, 200))
+    clean, taken = linear_scores(states(200)), linear_scores(result.received).argmax(dim=1)
+    lost = clean.amax(dim=1) - clean.gather(1, taken[:, None]).squeeze(1)
+    assert th.allclose(result.gain.float(), lost, atol=1e-5) and 50 < result.flipped.sum() < 190
+    assert th.equal(result.target[result.flipped], taken[result.flipped])
+
+
+def test_critic_of_a_q_network_goes_on_through_the_noise():
+    """On the border the better action is taken in half of the draws; 0.3 beyond it, with noise of 0.1, in hardly any."""
+    n, noise = 400, 0.1 * th.randn(400, 1, generator=th.Generator().manual_seed(1))
+
+    def scores(observed):
+        return th.cat([observed, -observed], dim=1)
+
+    def assemble(frames, rows):
+        return (frames[:, None] + noise).flatten(0, 1)
+
+    result = critic(q_network(scores), th.full((1, 1), 0.3), same(0.6, 1), assemble=assemble)
+    assert (result.received + noise < 0).float().mean() > 0.99 > 0.6 > n**-0.5
+    assert result.spent.item() == pytest.approx(0.6, abs=0.07)
+
+
 def farthest(norm: Norm, weights: np.ndarray) -> float:
     """The largest distance of the actions of a linear policy, by a perturbation of norm 1."""
     weights = weights * (1.0 if norm.scale is None else np.array(norm.scale))

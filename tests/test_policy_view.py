@@ -90,6 +90,14 @@ def test_q_is_the_mean_of_the_critics(algorithm):
     assert (gradient != 0).any(dim=1).all()
 
 
+@pytest.mark.parametrize("algorithm", [DQN, QRDQN])
+def test_q_of_a_q_network_is_that_of_each_action(algorithm):
+    view, observations = view_of(algorithm, gym.spaces.Discrete(3))
+    for action, share in enumerate(th.eye(3)):
+        assert th.allclose(view.q(observations, share.expand(64, 3)), view.scores(observations)[:, action], atol=1e-5)
+    assert "q" in view.serves and view.value is None
+
+
 @pytest.mark.parametrize("algorithm", [PPO, A2C, TRPO])
 @pytest.mark.parametrize(
     "actions", [gym.spaces.Discrete(3), gym.spaces.MultiDiscrete([2, 3]), gym.spaces.MultiBinary(2), BOX], ids=str

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA
+from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA, TRANSFER
 from sb3_camp.command_line import invocation
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, parse_sigma
@@ -27,8 +27,8 @@ def command_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--attack",
-        help="the attack: pgd, apgd, fgsm, random, mad, critic, robust-sarsa, learned, or one that a package registers; all: "
-        "those that apply, one after the other, and which is the strongest (default: %(default)s)",
+        help="the attack: pgd, apgd, fgsm, random, mad, critic, robust-sarsa, transfer, learned, or one that a package "
+        "registers; all: those that apply, one after the other, and which is the strongest (default: %(default)s)",
         metavar="NAME",
         default="pgd",
     )
@@ -69,6 +69,12 @@ def command_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--critic", help="for robust-sarsa: the learned critic of the policy, a .npz (default: learn one)", type=Path
+    )
+    parser.add_argument(
+        "--transfer-from",
+        help="for transfer: checkpoint of another agent of the same task, of any algorithm, whose gradients show the way",
+        metavar="PATH",
+        type=Path,
     )
     parser.add_argument(
         "--budget",
@@ -135,6 +141,8 @@ def check_numbers(args: argparse.Namespace) -> None:
         raise InputError("--adversary and --adversary-timesteps are for --attack learned and all")
     if args.attack not in (ROBUST_SARSA, ALL) and args.critic is not None:
         raise InputError("--critic is for --attack robust-sarsa and all")
+    if args.attack not in (TRANSFER, ALL) and args.transfer_from is not None:
+        raise InputError("--transfer-from is for --attack transfer and all")
     if args.adversary is not None and args.adversary_timesteps is not None:
         raise InputError("--adversary-timesteps is for an adversary that is trained now, not for --adversary")
     if args.adversary_timesteps is not None and args.adversary_timesteps < 1:

@@ -9,12 +9,13 @@ import numpy as np
 from gymnasium import spaces
 from rl_zoo3.utils import ALGOS
 
-from sb3_camp.attack_names import ALL, LEARNED
+from sb3_camp.attack_names import ALL, LEARNED, TRANSFER
 from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native
 from sb3_camp.attack_runs.attack_result import AttackSettings
 from sb3_camp.attack_runs.attacked_env import attacked_frames
 from sb3_camp.attack_runs.critic_training import load_critic
 from sb3_camp.attack_runs.spending import spending
+from sb3_camp.attack_runs.surrogate import load_surrogate
 from sb3_camp.attacks.registry import ATTACKS
 from sb3_camp.attacks.robust_sarsa import LearnedCritic
 from sb3_camp.errors import InputError
@@ -26,6 +27,7 @@ from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
 from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
 from sb3_camp.evaluation.zoo_arguments import nearest, versions
 from sb3_camp.files import read_bytes, sha256
+from sb3_camp.policy_view import PolicyView
 from sb3_camp.runs.noise_placement import SmoothingNoise
 from sb3_camp.threat_models import is_per_step
 from sb3_camp.wrappers.adversarial_observation import check_steps
@@ -48,6 +50,7 @@ class AttackPlan:
     :param chunks: The episodes at each of them
     :param adversary: File of the trained adversary, for a learned attack
     :param critic: The critic that was learned for the policy, for the attack that needs one
+    :param surrogate: The agent whose gradients a transfer attack follows
     """
 
     player: AttackPlayer
@@ -56,6 +59,7 @@ class AttackPlan:
     chunks: list[Chunk]
     adversary: Path | None = None
     critic: LearnedCritic | None = None
+    surrogate: PolicyView | None = None
 
     @property
     def attack_settings(self) -> dict[str, Any]:
@@ -63,7 +67,7 @@ class AttackPlan:
         if self.settings.attack == LEARNED:
             return {"agent": self.adversary, "view": self.player.view(), "statistics": self._statistics()}
         values = {name: getattr(self.settings, name) for name in _ARGUMENTS}
-        values["critic"] = self.critic
+        values.update(critic=self.critic, surrogate=self.surrogate)
         known = self.player.attack(self.settings.attack).arguments
         return {name: value for name, value in values.items() if value is not None and name in known}
 
@@ -111,12 +115,14 @@ class Victim:
     :param sha256: SHA-256 of its content
     :param player: The policy and its environment
     :param noise: Its smoothing noise
+    :param normalization: By which its observations are normalised, None if they are not
     """
 
     path: Path
     sha256: str
     player: AttackPlayer
     noise: SmoothingNoise
+    normalization: dict[str, Any] | None = None
 
 
 def find_victim(args: argparse.Namespace) -> Victim:
@@ -134,7 +140,7 @@ def find_victim(args: argparse.Namespace) -> Victim:
     native = plays_native(environment, frames, noise.sigma, args.vec_env)
     n_envs = min(args.n_envs or (_N_NATIVE_ENVS if native else _N_ENVS), args.n_episodes)
     player = AttackPlayer(model, environment, frames, noise.sigma, native, n_envs, not args.stochastic, args.threat, args.eot)
-    return Victim(agent.model_path, sha256(content), player, noise)
+    return Victim(agent.model_path, sha256(content), player, noise, agent.normalization)
 
 
 def plan_attack(args: argparse.Namespace, victim: Victim, attack: str) -> AttackPlan:
@@ -146,6 +152,11 @@ def plan_attack(args: argparse.Namespace, victim: Victim, attack: str) -> Attack
     :raises InputError: if the attack cannot be used on this policy, or not with these arguments
     """
     player = victim.player
+    surrogate = None
+    if attack == TRANSFER:
+        if args.transfer_from is None:
+            raise InputError("--attack transfer needs another agent: name its checkpoint with --transfer-from")
+        surrogate = load_surrogate(args.transfer_from, player.model, victim.normalization)
     spend = args.spend or "early"
     if attack == LEARNED:
         spend = "early"
@@ -178,9 +189,11 @@ def plan_attack(args: argparse.Namespace, victim: Victim, attack: str) -> Attack
         threat=args.threat,
         eot=0 if attack == LEARNED else args.eot,
         spend=spend,
+        transfer_sha256=None if surrogate is None else sha256(read_bytes(args.transfer_from)),
     )
     budgets = _budgets(args, player.frames.space)
-    plan = AttackPlan(player, settings, budgets, plan_chunks(args.n_episodes, player.n_envs, args.seed))
+    chunks = plan_chunks(args.n_episodes, player.n_envs, args.seed)
+    plan = AttackPlan(player, settings, budgets, chunks, surrogate=surrogate)
     for budget in budgets if attack != LEARNED else ():
         check_steps(attack, budget, plan.attack_settings, player.frames.space, args.threat)
     return plan

@@ -47,6 +47,7 @@ class AttackSettings:
     :param critic_sha256: SHA-256 of the critic that was learned for the policy, None for other attacks
     :param spend: When the budget of an episode is spent, see :func:`sb3_camp.attack_runs.spending.spending`
     :param spread: Of the budget of an episode, at most budget / sqrt(spread) is spent at one observation
+    :param transfer_sha256: SHA-256 of the checkpoint of another agent whose gradients were followed, None for other attacks
     """
 
     env_id: str
@@ -78,6 +79,7 @@ class AttackSettings:
     critic_sha256: str | None = None
     spend: str = "early"
     spread: float = 1
+    transfer_sha256: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """

@@ -9,7 +9,7 @@ import numpy as np
 import torch as th
 
 from sb3_camp.action_scores import action_scores
-from sb3_camp.attack_names import LEARNED
+from sb3_camp.attack_names import LEARNED, TRANSFER
 from sb3_camp.attack_runs.attack_figure import attack_figure
 from sb3_camp.attack_runs.attack_files import read_attack
 from sb3_camp.attack_runs.attack_plan import Victim, plan_attack
@@ -50,6 +50,8 @@ def run_suite(args: argparse.Namespace, victim: Victim) -> None:
         try:
             plans.append(plan_attack(args, victim, name))
         except InputError as error:
+            if name == TRANSFER and args.transfer_from is not None:
+                raise
             left_out[name] = str(error)
     if plans[-1].budgets[-1] == 0:
         raise InputError("--attack all needs a --budget (or --epsilon) above 0")

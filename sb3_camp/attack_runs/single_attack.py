@@ -36,6 +36,7 @@ _IDENTITY = (
     *(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys")),
     *DECISIVE_POLICY_KEYS,
     *("attack", "objective", "step_size", "multiplier", "q_threshold", "key", "threat", "eot", "spend"),
+    "transfer_sha256",
 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from sb3_camp.attack_names import LEARNED, TRANSFER
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
 from sb3_camp.certification.rounded_text import exact
@@ -99,12 +100,17 @@ def _reasons(
         texts.append(f"it changed {one.mean_flips:.1f} actions of an episode, but not those that matter")
     if name == RANDOM:
         return [*texts, "it is blind, the control"]
-    if zero_gradients:
-        texts.append(f"saturated: at {zero_gradients:.0%} of the observations the gradient is zero, so it sees no direction")
     better = [other for other, result in last.items() if other != name and _is_below(result, one)]
-    if RANDOM in better:
-        texts.append("masked: random directions hurt more than its gradients")
-    elif better:
+    if name not in (LEARNED, TRANSFER):  # these follow no gradients of the policy
+        if zero_gradients:
+            texts.append(
+                f"saturated: at {zero_gradients:.0%} of the observations the gradient is zero, so it sees no direction"
+            )
+        if RANDOM in better:
+            texts.append("masked: random directions hurt more than its gradients")
+        if TRANSFER in better:
+            texts.append("masked: the gradients of another agent hurt more than its own")
+    if better:
         texts.append(f"the agent can be hurt: {' and '.join(better)} did")
     elif len(last) > 1:
         texts.append("none of the others hurt either")

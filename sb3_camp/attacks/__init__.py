@@ -12,6 +12,7 @@ from sb3_camp.attacks.maximize import critic, mad
 from sb3_camp.attacks.random_direction import random
 from sb3_camp.attacks.registry import ATTACKS, Attack, register_attack
 from sb3_camp.attacks.robust_sarsa import robust_sarsa
+from sb3_camp.attacks.transfer import transfer
 
 __all__ = [
     "ATTACKS",
@@ -27,4 +28,5 @@ __all__ = [
     "random",
     "register_attack",
     "robust_sarsa",
+    "transfer",
 ]

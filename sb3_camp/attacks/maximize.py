@@ -93,6 +93,9 @@ def critic(
     (Pattanaik et al., "Robust Deep Reinforcement Learning with Adversarial Attacks", AAMAS 2018). Where the critic is a value
     function, as that of PPO, to what looks like the state of the lowest value, min V(s + delta), as Zhang et al. (2020) do.
 
+    A Q-network is its own critic: what counts is the action that it takes, averaged over the draws of noise if there are any,
+    so nothing is spent where no action changes. The gradients are those of a softmax of the Q-values.
+
     :param view: What is known of the policy; see :func:`mad` for what is not said here
     :return: what is received and what is spent; ``gain`` is what the critic says is lost
     :raises InputError: as :func:`mad`
@@ -102,12 +105,25 @@ def critic(
 
 
 def _critic_objective(view: PolicyView) -> Objective:
-    q, means, value = view.q, view.means, view.value
-    if q is not None and means is not None:
-        return lambda clean: lambda other: -q(clean, means(other))
+    q, value = view.q, view.value
+    if q is not None:
+
+        def objective(clean: Any) -> Callable[[Any], th.Tensor]:
+            actions = view.soft_actions(clean)
+            if view.means is None:
+                return lambda other: -q(clean, _taken(actions(other)))
+            return lambda other: -q(clean, actions(other))
+
+        return objective
     if value is None:
         raise InputError(f"{type(view.policy).__name__} has no critic")
     return lambda clean: lambda other: -value(other)
+
+
+def _taken(probabilities: th.Tensor) -> th.Tensor:
+    """The likeliest action alone, (N, n_actions), with the gradients of the probabilities."""
+    taken = th.nn.functional.one_hot(probabilities.argmax(dim=1), probabilities.shape[1])
+    return taken + (probabilities - probabilities.detach())  # in this order, so that the digits are those of the action
 
 
 def maximize(

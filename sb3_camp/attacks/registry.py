@@ -4,12 +4,13 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA
+from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA, TRANSFER
 from sb3_camp.attacks.batch import Perturbation
 from sb3_camp.attacks.gradient_attacks import apgd, fgsm, pgd
 from sb3_camp.attacks.maximize import critic, mad
 from sb3_camp.attacks.random_direction import random, random_in_ball
 from sb3_camp.attacks.robust_sarsa import robust_sarsa
+from sb3_camp.attacks.transfer import transfer, transfer_actions
 from sb3_camp.errors import InputError
 from sb3_camp.policy_view import PolicyView
 from sb3_camp.threat_models import Threat, is_per_step
@@ -63,6 +64,7 @@ ATTACKS = {
     "mad": Attack(mad, draws=True, asks=("distance",), goes_on=True),
     "critic": Attack(critic, asks=("q", "value"), goes_on=True),
     ROBUST_SARSA: Attack(robust_sarsa, asks=("actions",), goes_on=True),
+    TRANSFER: Attack(transfer),
 }
 """The attacks by name"""
 
@@ -82,6 +84,9 @@ def register_attack(name: str, attack: Attack) -> None:
 
 RANDOM_IN_BALL = Attack(random_in_ball, draws=True, asks=(), goes_on=True)
 """The control where no attack stops before its bound: policies without scores, and bounds on each step"""
+
+TRANSFER_OF_ACTIONS = Attack(transfer_actions, draws=True, asks=("distance",), goes_on=True)
+"""The transfer attack on policies without scores"""
 
 
 def check_name(name: str) -> None:
@@ -105,8 +110,10 @@ def chosen_attack(name: str, view: PolicyView, threat: Threat) -> Attack:
     attack = ATTACKS[name]
     if name == "random" and (is_per_step(threat) or not attack.serves(view)):
         attack = RANDOM_IN_BALL
+    if name == TRANSFER and not attack.serves(view):
+        attack = TRANSFER_OF_ACTIONS
     if not attack.serves(view):
-        usable = [other for other, one in ATTACKS.items() if one.serves(view) or other == "random"]
+        usable = [other for other, one in ATTACKS.items() if one.serves(view) or other in ("random", TRANSFER)]
         raise InputError(
             f"the attack {name} asks for {' or '.join(_WORDS[one] for one in attack.asks)}, which {_described(view)} has not: "
             f"use {', '.join([*usable, LEARNED])}"
