@@ -69,6 +69,24 @@ def test_the_budget_of_an_episode_is_kept_and_what_is_left_is_seen(agent):
     env.close()
 
 
+@pytest.mark.parametrize("threat", ["step-l2", "step-linf"])
+def test_a_bound_on_each_step_is_there_again_at_each(agent, threat):
+    env = made(agent, budget=0.5, threat=threat)
+    assert env.action_space.shape == (4,)
+    begins = set()
+    for _ in range(20):
+        observation, _ = env.reset()
+        left, done = {float(observation[-2])}, False
+        while not done:
+            observation, _, done, _, _ = env.step(env.action_space.sample())
+            left.add(float(observation[-2]))
+        assert len(left) == 1, "one bound for all of an episode"
+        begins |= left
+    # A quarter of the episodes has a smaller one
+    assert len(begins) > 1 and max(begins) == 0.5 and min(begins) > 0
+    env.close()
+
+
 @pytest.mark.parametrize("name", ["recurrent", "continuous"])
 def test_recurrent_and_continuous_victims_play(name, tmp_path):
     if name == "recurrent":
@@ -89,6 +107,7 @@ def test_what_is_wrong_is_said(agent, tmp_path):
         ({"victim": agent, "epsilon": 1}, "has no epsilon"),
         ({"victim": agent, "env": "Pendulum-v1"}, "the policy observes"),
         ({"victim": agent, "budget": -1.0}, "budget must be"),
+        ({"victim": agent, "threat": "step-l1"}, "threat must be one of"),
     ):
         with pytest.raises(InputError, match=message):
             made(**options).reset()

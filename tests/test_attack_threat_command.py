@@ -151,7 +151,6 @@ def test_a_policy_is_attacked_by_what_it_serves_and_the_rest_is_named(puller, tm
         (("--threat", "step-linf", "--epsilon", 1, "--spend", "even"), "--spend"),
         (("--attack", "critic", "--eot", 4), "--eot"),
         (("--attack", "critic", "--critic", "x.npz"), "robust-sarsa"),
-        (("--attack", "learned", "--threat", "step-l2", "--epsilon", 1), "episode-l2"),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused(puller, tmp_path, capsys, arguments, words):
@@ -174,7 +173,7 @@ def test_the_certificate_of_an_episode_is_not_about_bounds_on_steps_and_no_axis_
     assert "one axis" in capsys.readouterr().err
     assert plot(["attack", str(step), "-o", str(tmp_path / "a.png")]) == 0
     assert "epsilon" in capsys.readouterr().out
-    for key in ("threat", "eot", "spend", "spread", "sensor_sigma", "critic_sha256"):
+    for key in ("threat", "eot", "spend", "spread", "sensor_sigma", "critic_sha256", "transfer_sha256"):
         content = result(tmp_path / "episode")
         del content[key]
         (tmp_path / "episode" / "attack.json").write_text(json.dumps(content))

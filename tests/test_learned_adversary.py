@@ -16,6 +16,7 @@ from sb3_camp.attack_runs.adversary_training import adversary_env
 from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native
 from sb3_camp.attack_runs.attacked_env import attacked_frames
 from sb3_camp.attacks.adversary_view import AdversaryView
+from sb3_camp.attacks.norm import Norm
 from sb3_camp.certification import certified_return
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
@@ -94,13 +95,21 @@ def looks():
     del gym.registry["tests/Looks-v0"]
 
 
-@pytest.mark.parametrize(("horizon", "n_timesteps"), [(1, 60_000), pytest.param(3, 120_000, marks=pytest.mark.slow)])
-def test_learned_adversary_comes_to_the_exact_worst_case(looks, policy, tmp_path, horizon, n_timesteps):
+@pytest.mark.parametrize(
+    ("threat", "horizon", "n_timesteps"),
+    [
+        ("episode-l2", 1, 60_000),
+        pytest.param("episode-l2", 3, 120_000, marks=pytest.mark.slow),
+        ("step-linf", 3, 40_000),
+        pytest.param("step-l2", 3, 40_000, marks=pytest.mark.slow),
+    ],
+)
+def test_learned_adversary_comes_to_the_exact_worst_case(looks, policy, tmp_path, threat, horizon, n_timesteps):
     environment = looks(horizon)
     frames = attacked_frames(environment, policy, tmp_path / "model.zip")
     native = plays_native(environment, frames, SIGMA, "native")
-    player = AttackPlayer(policy, environment, frames, SIGMA, native, 256, True)
-    budget = 1.5
+    player = AttackPlayer(policy, environment, frames, SIGMA, native, 256, True, threat)
+    budget = 1.5 if threat == "episode-l2" else 0.8
     with adversary_env(player, budget, seed=0, n_envs=128) as env:
         agent = train_adversary(env, n_timesteps, seed=0, n_steps=16, batch_size=512, learning_rate=5e-3, log_std_init=0.0)
         agent.save(tmp_path / "adversary.zip")
@@ -112,10 +121,13 @@ def test_learned_adversary_comes_to_the_exact_worst_case(looks, policy, tmp_path
         with player.opened(name, settings, b) as play:
             returns[name] = play(Chunk(N, 2**30 + 7), lambda: None)
     mean, error = returns["learned"].episodes.returns.mean(), 3 * returns["learned"].episodes.returns.std() / N**0.5
-    exact = worst_return(horizon, budget)
+    # With a bound on each step, the most at each is the worst
+    at_once = sum(ndtr((SEEN - budget) / SIGMA) ** k for k in range(1, horizon + 1))
+    exact = worst_return(horizon, budget) if threat == "episode-l2" else at_once
     assert exact - error < mean < 1.05 * exact + error
     assert np.all(returns["learned"].budget_spent <= budget)
-    (certified,) = certified_return(returns["pgd"].episodes.returns, SIGMA, [budget])
+    radius = budget if threat == "episode-l2" else budget * horizon**0.5
+    (certified,) = certified_return(returns["pgd"].episodes.returns, SIGMA, [radius])
     assert certified < exact and mean > certified
 
 
@@ -134,6 +146,48 @@ def test_perturbations_stay_within_what_is_left_whatever_the_adversary_wants():
         assert received.dtype == frames.dtype and np.all(measured <= left)
         np.testing.assert_allclose(norms, measured, rtol=1e-9, atol=1e-12)
         assert view.observation_space.contains(view.observations(frames, left, np.arange(200))[5])
+
+
+@pytest.mark.parametrize("threat", ["step-l2", "step-linf"])
+def test_perturbations_stay_within_the_bound_of_each_step_and_come_to_it(threat):
+    rng = np.random.default_rng(0)
+    order = 2 if threat == "step-l2" else np.inf
+    for image in (False, True):
+        view = AdversaryView((2, 3), image, 0.5, 100, Norm.of(threat), per_step=True)
+        frames = rng.normal(size=(200, 2, 3)).astype(np.float32)
+        if image:
+            frames = rng.integers(0, 256, (200, 2, 3)).astype(np.uint8)
+        left = rng.choice([0.0, 1.0, 40.0] if image else [0.0, 1e-9, 0.3, 40.0], 200)
+        actions = rng.uniform(-10, 10, (200, *view.action_space.shape)).astype(np.float32)
+        received, norms = view.perturbed(actions, frames, left)
+        added = (received.astype(float) - frames.astype(float)).reshape(200, -1)
+        measured = np.linalg.norm(added, order, axis=1)
+        assert received.dtype == frames.dtype and np.all(measured <= left)
+        np.testing.assert_allclose(norms, measured, rtol=1e-9, atol=1e-12)
+        if not image:
+            assert np.all(measured[left > 1e-3] > 0.9 * left[left > 1e-3]), "an action beyond the bound is cut off at it"
+        _, idle = view.perturbed(np.tile(view.idle_action, (200, 1)), frames, left)
+        assert not idle.any()
+
+
+def test_command_trains_an_adversary_for_a_bound_on_each_step(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sb3_camp.learned_adversary.training._STEPS_PER_UPDATE", 256)
+    model = save_balancing(tmp_path / "agent.zip")
+    common = ("--model", model, "--sigma", 0.3, "-n", 20, "--attack", "learned", "--threat", "step-linf")
+    trained = ("--epsilon", 0, 0.5, "--adversary-timesteps", 512, "-o", tmp_path / "a")
+    assert attack(*common, *trained, env="CartPole-v1") == 0
+    content = result(tmp_path / "a")
+    assert content["threat"] == "step-linf" and len(content["adversary_sha256"]) == 64
+    assert content["budgets"][0]["max_spent"] == 0 < content["budgets"][1]["max_spent"] <= 0.5
+    again = ("--epsilon", 0.25, "--adversary", tmp_path / "a" / "adversary.zip", "-o", tmp_path / "b")
+    assert attack(*common, *again, env="CartPole-v1") == 0
+    capsys.readouterr()
+    # An adversary of another threat model has another action
+    other = ("--attack", "learned", "--adversary", tmp_path / "a" / "adversary.zip", "-o", tmp_path / "c")
+    assert attack("--model", model, "--sigma", 0.3, "-n", 2, *other, env="CartPole-v1") == 2
+    assert "its action_space is" in capsys.readouterr().err
+    assert attack(*common, "--epsilon", 0, "-o", tmp_path / "d", env="CartPole-v1") == 2
+    assert "needs --epsilon above 0" in capsys.readouterr().err
 
 
 def test_game_of_single_envs_gives_minus_the_rewards_of_an_episode_at_its_end(looks, policy, tmp_path):
@@ -184,7 +238,7 @@ def test_command_trains_an_adversary_attacks_with_it_and_uses_it_again(tmp_path,
     for arguments, message in (
         (("--attack", "pgd", "--adversary", model), "for --attack learned"),
         (("--attack", "learned", "--adversary", model), "its observation_space is"),
-        (("--attack", "learned", "--budget", 0), "needs a --budget above 0"),
+        (("--attack", "learned", "--budget", 0), "needs --budget above 0"),
         (("--attack", "learned", "--adversary-timesteps", 0), "at least 1"),
     ):
         assert attack("--model", model, "-n", 2, "-o", tmp_path / "c", *arguments, env="CartPole-v1") == 2

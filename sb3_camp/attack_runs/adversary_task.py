@@ -24,10 +24,22 @@ from sb3_camp.attack_runs.attack_player import AttackPlayer
 from sb3_camp.errors import InputError
 from sb3_camp.learned_adversary.vec_env import AdversaryVecEnv
 from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.threat_models import THREATS, size_name
 from sb3_camp.vec_env.zoo_wrapper import monitor_log
 
 # Options of the attack command that tell how the victim plays
-_OPTIONS = ("env_kwargs", "hyperparams", "vecnormalize", "noise_on", "play_in", "sigma", "key", "stochastic", "device")
+_OPTIONS = (
+    "threat",
+    "env_kwargs",
+    "hyperparams",
+    "vecnormalize",
+    "noise_on",
+    "play_in",
+    "sigma",
+    "key",
+    "stochastic",
+    "device",
+)
 
 
 class AdversaryEnv(gym.Env):
@@ -35,18 +47,20 @@ class AdversaryEnv(gym.Env):
     A task in which an adversary learns: its actions perturb what a fixed policy, its victim, observes.
 
     Action and observation are those of :class:`~sb3_camp.attacks.adversary_view.AdversaryView`: direction and size of the
-    perturbation, within what is left of the l2 budget of the episode; the clean frame, what is left, and the progress of the
-    episode. The reward is minus the victim's. The adversary stands in front of the smoothing noise, as a certificate assumes.
+    perturbation, within what is left of the l2 budget of the episode or within the bound on each step; the clean frame, what
+    is left, and the progress of the episode. The reward is minus the victim's. The adversary stands in front of the smoothing
+    noise, as a certificate assumes.
 
     The victim is any policy that ``python -m sb3_camp.attack`` can attack, in its own environment.
 
     :param victim: Checkpoint of the victim, in a run folder of the zoo, or such a folder for its last model; or any checkpoint
         of SB3 if ``algo`` and ``env`` are given
-    :param budget: l2 norm that all perturbations of an episode may have together, in units of the observation
+    :param budget: l2 norm that all perturbations of an episode may have together, in units of the observation; with ``threat``
+        "step-l2" or "step-linf" the bound on the norm of each
     :param algo: The zoo's name of the victim's algorithm (default: that of its run)
     :param env: Id of the victim's environment (default: that of its run)
-    :param options: Options of ``python -m sb3_camp.attack`` by their names with underscores: ``sigma``, ``env_kwargs``,
-        ``hyperparams``, ``vecnormalize``, ``noise_on``, ``play_in``, ``key``, ``stochastic``, ``device``
+    :param options: Options of ``python -m sb3_camp.attack`` by their names with underscores: ``threat``, ``sigma``,
+        ``env_kwargs``, ``hyperparams``, ``vecnormalize``, ``noise_on``, ``play_in``, ``key``, ``stochastic``, ``device``
     :raises InputError: if these cannot be used
     """
 
@@ -150,5 +164,8 @@ def _player(victim: str, budget: float, algo: str | None, env: str | None, optio
     args = command_parser().parse_args(["--algo", algo, "--env", env, "--model", str(path)])
     for name, value in {"device": "cpu", **given}.items():
         setattr(args, name, Path(value) if name == "vecnormalize" else value)
-    args.env, args.attack, args.budget = EnvironmentName(env), LEARNED, [budget]
+    args.env, args.attack = EnvironmentName(env), LEARNED
+    if args.threat not in THREATS:
+        raise InputError(f"camp/Adversary-v0: threat must be one of {', '.join(THREATS)}, not {args.threat!r}")
+    setattr(args, size_name(args.threat), [budget])
     return find_victim(args).player

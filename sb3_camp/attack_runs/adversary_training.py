@@ -15,6 +15,7 @@ from sb3_camp.files import write_file
 from sb3_camp.learned_adversary.games import adversaries_of, native_game, single_game
 from sb3_camp.learned_adversary.training import train_adversary
 from sb3_camp.learned_adversary.vec_env import AdversaryVecEnv
+from sb3_camp.threat_models import size_name
 from sb3_camp.wrappers.episode_budget import EpisodeBudgets
 
 _N_ENVS, _N_NATIVE_ENVS = 16, 512
@@ -37,7 +38,7 @@ def train_and_save(
     :param hide_progress: Whether to show no bar
     """
     total = n_timesteps or (_NATIVE_STEPS if player.native else _STEPS)
-    print(f"Training an adversary for {total} steps at budget {budget:g} and below")
+    print(f"Training an adversary for {total} steps at {size_name(player.threat)} {budget:g} and below")
     with (
         adversary_env(player, budget, seed) as env,
         tqdm(total=total, unit="step", desc="adversary", mininterval=1, disable=hide_progress) as bar,
@@ -53,7 +54,7 @@ def train_and_save(
 def adversary_env(player: AttackPlayer, budget: float, seed: int, n_envs: int | None = None) -> Iterator[AdversaryVecEnv]:
     """
     :param player: The policy and its environment
-    :param budget: l2 norm for an episode
+    :param budget: l2 norm for an episode, or bound on the norm at each step
     :param seed: Seed of the envs, and of what is gone of the budgets at the start
     :param n_envs: Number of envs, by default what is fast
     :return: A context with the environment of an adversary of the policy
@@ -77,14 +78,14 @@ def adversary_env(player: AttackPlayer, budget: float, seed: int, n_envs: int | 
 
 def _shorten(budgets: Sequence[EpisodeBudgets], starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """
-    Spend a random part of the budget of some of the episodes that begin.
+    Cut the budget of some of the episodes that begin by a random part.
 
     :return: what is left in all envs
     """
     shares = np.where(rng.random(len(starts)) < _SHORTENED, rng.random(len(starts)), 1.0)
     share_of = np.array_split(np.where(starts, shares, 1.0), len(budgets))
     for one, share in zip(budgets, share_of, strict=True):
-        one.spend(np.minimum(one.total * np.sqrt(1 - share**2), one.left))
+        one.shorten(share)
     return np.concatenate([one.left for one in budgets])
 
 

@@ -155,8 +155,6 @@ def _check_sizes(args: argparse.Namespace) -> None:
     if is_per_step(args.threat):
         if args.budget is not None or args.epsilon is None:
             raise InputError(f"--threat {args.threat} bounds each observation: give its bound with --epsilon, and no --budget")
-        if args.attack == LEARNED:
-            raise InputError(f"--attack learned knows --threat episode-l2 only, not {args.threat}")
         if args.spend is not None:
             raise InputError("--spend is for --threat episode-l2, whose budget can be spent once")
     elif args.epsilon is not None:

@@ -23,7 +23,7 @@ from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk
 from sb3_camp.evaluation.native import NotNative, has_known_native, opened_native, step_limit
 from sb3_camp.policy_view import policy_view
-from sb3_camp.threat_models import Threat
+from sb3_camp.threat_models import Threat, is_per_step
 from sb3_camp.wrappers.adversarial_observation import default_step_size
 from sb3_camp.wrappers.adversary import Adversary
 from sb3_camp.wrappers.episode_budget import budgets_of
@@ -142,7 +142,8 @@ class AttackPlayer:
         space = self.frames.space
         norm = Norm.of(self.threat, self.frames.sensor_sigma)
         limit = limit or _STEPS_WITHOUT_LIMIT
-        return AdversaryView(space.shape, space.dtype == np.uint8, self.sigma or 1.0, limit, norm)
+        per_step = is_per_step(self.threat)
+        return AdversaryView(space.shape, space.dtype == np.uint8, self.sigma or 1.0, limit, norm, per_step)
 
     def _adversary(self, attack: str, settings: dict[str, Any], budget: float) -> Adversary | LearnedAdversary:
         if attack == LEARNED:

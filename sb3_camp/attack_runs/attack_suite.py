@@ -23,7 +23,6 @@ from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.files import json_writer, write_files
-from sb3_camp.threat_models import is_per_step
 
 VERDICT_FORMAT = "sb3_camp-verdict-1"
 
@@ -44,9 +43,6 @@ def run_suite(args: argparse.Namespace, victim: Victim) -> None:
         raise InputError("--attack all needs -n 2 and more: some episodes choose the strongest attack, the others measure it")
     plans, left_out = [], {}
     for name in (RANDOM, *(name for name in ATTACKS if name != RANDOM), LEARNED):
-        if name == LEARNED and is_per_step(args.threat):
-            left_out[name] = f"it knows the threat model episode-l2 only, not {args.threat}"
-            continue
         try:
             plans.append(plan_attack(args, victim, name))
         except InputError as error:

@@ -92,7 +92,7 @@ def _trained(attack: AttackPlan, args: argparse.Namespace, file: Path, hide_prog
     """The adversary of this folder, trained now unless an interrupted attack is resumed that has one."""
     if not (args.resume and file.exists()):
         if attack.budgets[-1] == 0:
-            raise InputError("--attack learned needs a --budget above 0 to train an adversary for")
+            raise InputError(f"--attack learned needs --{size_name(attack.settings.threat)} above 0 to train an adversary for")
         if file.exists():
             print(f"Replacing the adversary in {file}: to use it, give --adversary {shlex.quote(str(file))}")
         train_and_save(attack.player, attack.budgets[-1], args.adversary_timesteps, args.seed, file, hide_progress)

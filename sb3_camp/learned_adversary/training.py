@@ -82,9 +82,7 @@ def train_adversary(
 
 def _pilot(env: AdversaryVecEnv) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each entry of the observations, over some steps in which next to nothing is spent."""
-    space = env.view.action_space
-    actions = np.zeros((env.num_envs, *space.shape), dtype=np.float32)
-    actions[:, -1] = space.low[-1]
+    actions = np.tile(env.view.idle_action, (env.num_envs, 1))
     seen = [np.asarray(env.reset())]
     for _ in range(_PILOT_STEPS):
         seen.append(np.asarray(env.step(actions)[0]))

@@ -15,7 +15,8 @@ from sb3_camp.wrappers.adversary import AttackAnswers
 class AdversaryVecEnv(VecEnv):
     """
     A vectorized environment of SB3 in which an adversary acts: its actions perturb what a fixed policy observes, within what
-    is left of the l2 budget of the episode, and its reward is minus the policy's. See :class:`AdversaryView` for the spaces.
+    is left of the l2 budget of the episode, or within the bound on each step, and its reward is minus the policy's. See
+    :class:`AdversaryView` for the spaces.
 
     ``seed`` seeds the envs of the game at the next reset; other resets begin it with new seeds.
 
@@ -25,7 +26,7 @@ class AdversaryVecEnv(VecEnv):
     :param view: What the adversary observes and what its actions mean
     :param n_envs: Number of envs of the game
     :param seed: Seed of the seeds
-    :param shorten: Called with a bool array (n_envs,) of episodes that begin, and a generator: may spend a part of their
+    :param shorten: Called with a bool array (n_envs,) of episodes that begin, and a generator: may cut their
         budgets, so that the adversary learns what to do with less, and returns what is left; None to leave them
     """
 

@@ -63,6 +63,12 @@ class EpisodeBudgets:
         self._spent_squares[envs] = squares
         self.left[envs] = np.where(spends, np.where(rest > 0, root, 0.0), left)
 
+    def shorten(self, shares: np.ndarray) -> None:
+        """
+        :param shares: To which share the budgets are cut in this episode, which has just begun; 1 leaves them, (n_envs,)
+        """
+        self.spend(np.minimum(self.total * np.sqrt(1 - shares**2), self.left))
+
 
 class StepBounds(EpisodeBudgets):
     """
@@ -84,10 +90,14 @@ class StepBounds(EpisodeBudgets):
 
     def refill(self, envs: np.ndarray | slice = slice(None)) -> None:
         self._largest[envs] = 0.0
+        self.left[envs] = self.total
 
     def spend(self, norms: np.ndarray, envs: np.ndarray | slice = slice(None)) -> None:
         _check_norms(norms, self.left[envs])
         self._largest[envs] = np.maximum(self._largest[envs], norms)
+
+    def shorten(self, shares: np.ndarray) -> None:
+        self.left = np.where(shares < 1, self.total * shares, self.left)
 
 
 def budgets_of(threat: Threat, size: float, n_envs: int = 1, spread: float = 1) -> EpisodeBudgets:
