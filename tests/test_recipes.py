@@ -44,6 +44,16 @@ def test_the_table_of_the_kalman_filter_is_that_of_its_csv():
     assert [row[2:] for row in shown] == [[rounded_down(row[f"certified_at_{radius}"]) for radius in columns] for row in found]
 
 
+def test_the_rows_of_the_wang_transform_are_those_of_their_csv():
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in csv.DictReader((DOCS / "results/wang.csv").open()):
+        if row["quantity"] == "certified_return" and float(row["x"]) in (0, 0.2, 0.4, 0.6, 0.8, 1):
+            found.setdefault((row["variant"], row["seed"]), []).append(rounded_down(row["value"]))
+    shown = table("results/best.md", "| objective | seed |")
+    variants = {"mean return": "default", "Wang, parameter 2": "wang2"}
+    assert {(variants[row[0]], row[1]): row[2:8] for row in shown} == found
+
+
 def test_the_rows_of_ppo_are_those_of_their_csv():
     shown = [row for row in table("results/best.md", "| frames | sigma |") if "comparison" not in row[2]]
     found: dict[tuple[str, ...], list[str]] = {}
