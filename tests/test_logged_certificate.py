@@ -82,9 +82,9 @@ def test_csv_and_json_of_sb3_have_them(tmp_path):
 
 
 def test_the_logger_of_a_model_takes_it_beside_its_training(tmp_path):
-    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=100, learning_starts=10, device="cpu")
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=100, learning_starts=600, seed=0, device="cpu")
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    model.learn(60, log_interval=1)
+    model.learn(501, log_interval=1)  # no episode is longer than 500 steps
     log_certificate(certificate(tmp_path / "c"), model.logger, step=model.num_timesteps)
     model.logger.close()
     table = pd.read_csv(tmp_path / "progress.csv")
