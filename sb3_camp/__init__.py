@@ -16,7 +16,7 @@ from sb3_camp.tasks import register_tasks  # noqa: E402
 from sb3_camp.version import __version__  # noqa: E402
 
 if TYPE_CHECKING:
-    from sb3_camp.camp_dqn import CAMPDQN
+    from sb3_camp.camp_dqn import CAMPDQN, train_seeds
     from sb3_camp.certification import certified_radius, certified_return
     from sb3_camp.evaluation import EvaluationEnv
     from sb3_camp.noisy_net import NoisyNetDQN
@@ -33,6 +33,7 @@ __all__ = [
     "__version__",
     "certified_radius",
     "certified_return",
+    "train_seeds",
 ]
 
 _HOME_OF = {
@@ -44,6 +45,7 @@ _HOME_OF = {
     "NoisyObservationWrapper": "sb3_camp.wrappers",
     "certified_radius": "sb3_camp.certification",
     "certified_return": "sb3_camp.certification",
+    "train_seeds": "sb3_camp.camp_dqn",
 }
 
 register_tasks()

@@ -155,7 +155,7 @@ def test_the_update_learns_the_values_of_the_primary_from_clean_observations():
         values = reference.q_net_target(batch.clean_next_observations)[th.arange(32), greedy]
     targets = batch.rewards[:, 0] + (1 - batch.dones[:, 0]) * batch.discounts[:, 0] * values
     q_values = reference.q_net(batch.clean_observations)[th.arange(32), batch.actions[:, 0]]
-    update = model._update(camp_lambda=0.7)
+    update = model._begin_updates()
     assert th.allclose(update.reference.td_loss(batch, model.policy, 0.5), F.smooth_l1_loss(q_values, targets), rtol=1e-6)
 
     before = weights(reference.q_net)

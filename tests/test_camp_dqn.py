@@ -124,12 +124,12 @@ def test_the_primary_imitates_the_reference_as_it_acts(layer, monkeypatch):
 
 @pytest.mark.parametrize("imitation", ["soft", "hard"])
 def test_no_gradient_of_the_primarys_losses_reaches_the_reference(imitation):
-    model = small_model(imitation=imitation, gradient_steps=0)
+    model = small_model(imitation=imitation, gradient_steps=0, camp_lambda=4.0)
     model.learn(200)
     before = weights(model.reference_policy)
     primary = weights(model.q_net)
     for _ in range(5):
-        model._update(camp_lambda=4.0)(None, model.replay_buffer.sample(32, actor=Actor.PRIMARY))
+        model._begin_updates()(None, model.replay_buffer.sample(32, actor=Actor.PRIMARY))
     assert same(before, weights(model.reference_policy))
     assert all(parameter.grad is None for parameter in model.reference_policy.parameters())
     assert not same(primary, weights(model.q_net))

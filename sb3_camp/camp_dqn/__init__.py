@@ -2,6 +2,7 @@ from stable_baselines3.dqn.policies import CnnPolicy, MlpPolicy, MultiInputPolic
 
 from sb3_camp.camp_dqn.camp_dqn import CAMPDQN
 from sb3_camp.camp_dqn.losses import register_imitation
+from sb3_camp.camp_dqn.population import train_seeds
 from sb3_camp.camp_dqn.reference_registry import register_reference
 from sb3_camp.camp_dqn.references import AlternatingReference, LearningReference, SharedReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingDictReplayBuffer, AlternatingReplayBuffer
@@ -18,4 +19,5 @@ __all__ = [
     "SharedReference",
     "register_imitation",
     "register_reference",
+    "train_seeds",
 ]

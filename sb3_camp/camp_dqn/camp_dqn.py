@@ -3,7 +3,7 @@
 import io
 import pathlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
@@ -25,14 +25,10 @@ from sb3_camp.camp_dqn.compiled_update import UpdateCompiler
 from sb3_camp.camp_dqn.options import check_options, lambda_schedule
 from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, in_new_words, settle
 from sb3_camp.camp_dqn.reference_registry import REFERENCES
-from sb3_camp.camp_dqn.references import (
-    CleanReference,
-    FrozenReference,
-    Reference,
-    frozen_reference,
-)
+from sb3_camp.camp_dqn.references import CleanReference, FrozenReference, Reference, frozen_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling
 from sb3_camp.camp_dqn.update import PRIMARY_LOGS, Update, fuse_adam
+from sb3_camp.camp_dqn.update_function import Batches, Logs
 from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent
 
 SelfCAMPDQN = TypeVar("SelfCAMPDQN", bound="CAMPDQN")
@@ -304,36 +300,36 @@ class CAMPDQN(DQN):
     # Learning
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        update = self._begin_updates()
+        if update is not None:
+            step = update if self._compiler is None else self._compiler(update)
+            self._end_updates(update, [step(*batches) for batches in self._batches(gradient_steps, batch_size)])
+
+    def _begin_updates(self) -> Update | None:
+        """The update with the settings of the time, None as long as one of the networks has not acted."""
         assert self.replay_buffer is not None
         if self.replay_buffer.size() < 2:
-            return  # one of the networks has not acted yet
+            return None
         self.policy.set_training_mode(True)
         self._update_learning_rate(self._optimizers())
         camp_lambda = self.camp_lambda_schedule(self._current_progress_remaining)
-        update = self._update(camp_lambda)
+        return Update(self.policy, self._reference, camp_lambda, self.camp_eta, self.imitation, self.gamma, self.max_grad_norm)
 
-        # Tensors, not numbers: reading them out at every step would make the host wait for the device
-        td_losses: list[th.Tensor] = []
-        primary_logs: list[th.Tensor] = []
-        batches = self._reference.batches(self.replay_buffer, gradient_steps, batch_size, self._vec_normalize_env)
-        for reference_batch, primary_batch in batches:
-            td_loss, logs = update(reference_batch, primary_batch)
-            primary_logs.append(logs)
-            if td_loss is not None:
-                td_losses.append(td_loss)
+    def _batches(self, gradient_steps: int, batch_size: int) -> Iterator[Batches]:
+        assert self.replay_buffer is not None
+        return self._reference.batches(self.replay_buffer, gradient_steps, batch_size, self._vec_normalize_env)
 
-        self._n_updates += gradient_steps
+    def _end_updates(self, update: Update, logs: list[Logs]) -> None:
+        """Log what the updates returned: tensors till now, as to read them out each time would make the host wait."""
+        self._n_updates += len(logs)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
-        self.logger.record("train/camp_lambda", camp_lambda)
+        self.logger.record("train/camp_lambda", update.camp_lambda)
+        td_losses = [td_loss for td_loss, _ in logs if td_loss is not None]
         if td_losses:
             self.logger.record("train/td_loss", th.stack(td_losses).mean().item())
-        for name, values in zip(PRIMARY_LOGS, th.stack(primary_logs).cpu().unbind(dim=1), strict=True):
+        primary_logs = th.stack([primary for _, primary in logs]).cpu()
+        for name, values in zip(PRIMARY_LOGS, primary_logs.unbind(dim=1), strict=True):
             self.logger.record(f"train/{name}", (values.min() if name == "q_gap_min" else values.mean()).item())
-
-    def _update(self, camp_lambda: float) -> Callable[..., Any]:
-        options = (camp_lambda, self.camp_eta, self.imitation, self.gamma, self.max_grad_norm)
-        update = Update(self.policy, self._reference, *options)
-        return update if self._compiler is None else self._compiler(update)
 
     def learn(
         self: SelfCAMPDQN,

@@ -33,7 +33,7 @@ from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
 from sb3_camp.space_signature import space_signature
 
 # Enough to make the cost of a call small, few enough for batches of images to fit into memory
-_STEPS_SAMPLED_AT_ONCE = 16
+STEPS_SAMPLED_AT_ONCE = 16
 
 
 class Reference:
@@ -77,8 +77,8 @@ class Reference:
         :param env: to normalize observations and rewards
         :return: for each update the batch of the reference, None if it does not learn, and that of the primary
         """
-        for done in range(0, gradient_steps, _STEPS_SAMPLED_AT_ONCE):
-            n_steps = min(_STEPS_SAMPLED_AT_ONCE, gradient_steps - done)
+        for done in range(0, gradient_steps, STEPS_SAMPLED_AT_ONCE):
+            n_steps = min(STEPS_SAMPLED_AT_ONCE, gradient_steps - done)
             batches = buffer.sample_batches(batch_size, self.learns_from * n_steps, env)
             for batch in batches:
                 yield (batch, next(batches)) if self.learns else (None, batch)
