@@ -86,7 +86,9 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
     assert [found.checkpoints(cell) for cell in found.cells.values()] == [["best", "last"], []]
 
 
-@pytest.mark.parametrize(("name", "table"), [("cartpole", "cartpole_50k"), ("paper", "paper_50k"), ("highway", "highway_4k"), ("wang", "wang")])
+@pytest.mark.parametrize(
+    ("name", "table"), [("cartpole", "cartpole_50k"), ("paper", "paper_50k"), ("highway", "highway_4k"), ("wang", "wang")]
+)
 def test_the_studies_of_docs_results_are_those_of_its_tables(name, table):
     found = study_module.read_study(STUDIES / f"{name}.yml")
     rows = pd.read_csv(ROOT / f"docs/results/{table}.csv", dtype=str, keep_default_na=False)
