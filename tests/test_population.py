@@ -190,3 +190,5 @@ def test_other_inputs_that_cannot_be_right_are_refused():
         train_seeds([], 100)
     with pytest.raises(InputError, match="one for each of the 1 models, not 2"):
         train_seeds([small_model()], 100, callbacks=[None, None])
+    with pytest.raises(InputError, match="callbacks: each model needs one of its own"):
+        train_seeds([small_model(noisy_cartpole()) for _ in range(3)], 100, callbacks=[(stop := Stop(9)), None, stop])

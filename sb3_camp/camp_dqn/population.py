@@ -68,6 +68,9 @@ def train_seeds(
         callbacks = [None] * len(models)
     if len(callbacks) != len(models):
         raise InputError(f"callbacks: one for each of the {len(models)} models, not {len(callbacks)}")
+    given = [id(callback) for callback in callbacks if callback is not None]
+    if len(set(given)) < len(given):
+        raise InputError("callbacks: each model needs one of its own")
     members = [_Member(model) for model in models]
     for member, callback in zip(members, callbacks, strict=True):
         member.begin(total_timesteps, callback, reset_num_timesteps, tb_log_name)
@@ -181,7 +184,13 @@ def _check(models: Sequence[CAMPDQN], reset_num_timesteps: bool) -> None:
         values = sorted({str(getattr(model, name)) for model in models})
         if len(values) > 1:
             raise InputError(f"models: they differ in {name} ({', '.join(values)}), so they cannot be updated together")
-    shapes = [{name: tensor.shape for name, tensor in model.policy.state_dict().items()} for model in models]
+    shapes = [
+        [
+            {name: tensor.shape for name, tensor in policy.state_dict().items()}
+            for policy in (model.policy, model.reference_policy)
+        ]
+        for model in models
+    ]
     if any(own != shapes[0] for own in shapes):
         raise InputError("models: their networks have other shapes, so they cannot be updated together")
     if cast(TrainFreq, models[0].train_freq).unit is not TrainFrequencyUnit.STEP:
