@@ -7,7 +7,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 import yaml
-from support.experiments import CELL, ROOT, STUDIES, TASK, TINY, WORKFLOW, changed, script, write_study
+from support.experiments import CELL, ROOT, STUDIES, TASK, TINY, WORKFLOW, changed, grid, script, write_study
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_plan import n_seeds, plan_chunks
@@ -16,10 +16,6 @@ pytest.importorskip("snakemake")
 Cell = script("results").Cell
 study_module = script("study")
 Study = study_module.Study
-
-
-def grid(**entries):
-    return {"tasks": [TASK], "algorithms": ["camp_dqn"], "sigmas": [0.2], "seeds": [0], **entries}
 
 
 def study(*grids, **sections):
@@ -144,80 +140,6 @@ def test_env_kwargs_of_a_variant_reach_training_and_validation_beside_the_noise(
     variants["both"]["env_kwargs"] = {"sutton_barto_reward": True}
     words = command(of={"tasks": ["CartPole-v0"], "sigmas": [0.3], "variants": ["both"]}, variants=variants)
     assert option(words, "--env-kwargs") == "sutton_barto_reward:True" and "gamma:0.9" in words
-
-
-OF_PPO = {"algorithm": "camp_dqn", "teacher": {"algorithm": "ppo"}}
-
-
-@pytest.mark.parametrize(("checkpoint", "file"), [({}, "camp-CartPole1-v0.zip"), ({"checkpoint": "best"}, "best_model.zip")])
-def test_the_teacher_is_the_agent_of_the_same_task_sigma_and_seed(checkpoint, file):
-    teacher = {"algorithm": "ppo", "variant": "wide", **checkpoint}
-    variants = {
-        "wide": {"params": {"policy_kwargs": "dict(net_arch=[8])"}},
-        "of_wide": {"algorithm": "camp_dqn", "teacher": teacher, "params": {"gamma": 0.9}},
-    }
-    grids = [
-        grid(algorithms=["ppo"], sigmas=[0.2, 0.4], seeds=[0, 7], variants=["wide"]),
-        grid(sigmas=[0.4], seeds=[7], lambdas=[0, 1], variants=["of_wide"]),
-    ]
-    found = study(*grids, variants=variants)
-    students = [cell for cell in found.cells.values() if cell.algo == "camp_dqn"]
-    assert [cell.camp_lambda for cell in students] == [0, 1]
-    for cell in students:
-        of, checkpoint_name = found.teacher(cell)
-        assert of == found.cells["camp-CartPole1-v0_ppo_wide_sigma0.4_seed7"] and of.model(checkpoint_name).endswith(
-            f"/{file}"
-        )
-        words = shlex.split(found.training(cell))
-        assert f"reference:{of.model(checkpoint_name)!r}" in words and "gamma:0.9" in words
-    assert {found.teacher(cell) for cell in found.cells.values() if cell.algo == "ppo"} == {None}
-
-
-@pytest.mark.parametrize(
-    ("grids", "variants", "message"),
-    [
-        (
-            [grid(variants=["a"])],
-            {"a": OF_PPO},
-            "teacher camp-CartPole1-v0_ppo_sigma0.2_seed0 is in no grid: add it to one",
-        ),
-        (
-            [grid(variants=["a"], seeds=[0, 1]), grid(algorithms=["ppo"], seeds=[0])],
-            {"a": OF_PPO},
-            "camp-CartPole1-v0_ppo_sigma0.2_seed1 is in no grid",
-        ),
-        (
-            [grid(algorithms=["camp_dqn", "ppo"], variants=["a", "default"])],
-            {"a": {"teacher": {"algorithm": "ppo"}}},
-            "only camp_dqn imitates a teacher: give it algorithm: camp_dqn",
-        ),
-        (
-            [grid(algorithms=["camp_dqn", "ppo"], variants=["a"])],
-            {"a": {**OF_PPO, "params": {"reference": "clean"}}},
-            "its teacher is the reference",
-        ),
-        (
-            [grid(variants=["a"], tasks=["camp/CartPole5-v0"]), grid(algorithms=["ppo"], tasks=["camp/CartPole5-v0"])],
-            {"a": {**OF_PPO, "env_kwargs": {"n_stack": 15}}},
-            "has the env_kwargs {}, and it has {'n_stack': 15}",
-        ),
-        (
-            [grid(variants=["a"])],
-            {"a": {"algorithm": "camp_dqn", "teacher": {"algorithm": "camp_dqn", "variant": "a"}}},
-            "has a teacher itself",
-        ),
-        ([grid(variants=["a"])], {"a": {"algorithm": "camp_dqn", "teacher": {"algo": "ppo"}}}, "'algo' was unexpected"),
-        (
-            [grid(variants=["a"])],
-            {"a": {**OF_PPO, "teacher": {"algorithm": "ppo", "checkpoint": "best"}}},
-            "no best checkpoint",
-        ),
-    ],
-)
-def test_a_wrong_teacher_is_refused_in_one_line(grids, variants, message):
-    with pytest.raises(InputError) as refusal:
-        study(*grids, variants=variants, evaluate={"checkpoints": ["last"]}, train={"eval_freq": -1})
-    assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_the_hyper_parameters_are_copied_by_content_so_that_only_an_edit_of_a_task_is_another_command(tmp_path):

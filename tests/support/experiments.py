@@ -28,6 +28,11 @@ TINY: dict[str, Any] = {
 }
 
 
+def grid(**entries: Any) -> dict[str, Any]:
+    """A grid of one cell of CAMP, with other entries."""
+    return {"tasks": [TASK], "algorithms": ["camp_dqn"], "sigmas": [0.2], "seeds": [0], **entries}
+
+
 def script(name: str) -> Any:
     """A module of the workflow, or of ``zoo_scripts``."""
     for folder in (SCRIPTS, WORKFLOW):
