@@ -17,3 +17,7 @@ class CertificateViolation(Exception):
 
     The message is one line. The command-line tools print it and exit with status 3.
     """
+
+
+class NoGradients(InputError):
+    """The outputs of a policy do not depend on its observations in a way that can be differentiated."""

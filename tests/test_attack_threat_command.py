@@ -13,6 +13,7 @@ from support.attacked_envs import vector_space
 from support.command_errors import error_line
 
 from sb3_camp.attack_runs import read_attack
+from sb3_camp.attacks.robust_sarsa import LearnedCritic
 from sb3_camp.plot import main as plot
 
 PULL, TOLL = "tests/Pull-v0", "tests/Toll-v0"
@@ -129,6 +130,30 @@ def test_robust_sarsa_learns_which_actions_are_bad_and_is_used_again(puller, tmp
     assert result(tmp_path / "two")["critic_sha256"] == result(tmp_path / "one")["critic_sha256"] is not None
     np.savez(tmp_path / "bad.npz", mean=np.zeros(3))
     assert pull(puller, *arguments, "--critic", tmp_path / "bad.npz", "-o", tmp_path / "three") == 2
+
+
+@pytest.mark.parametrize("shape", [(7, 1, False), (3, 2, False), (3, 1, True)], ids=str)
+def test_a_critic_that_was_learned_for_another_policy_is_refused(puller, tmp_path, capsys, shape):
+    np.savez(tmp_path / "other.npz", **LearnedCritic(*shape).arrays())
+    arguments = ("--attack", "robust-sarsa", "--budget", 1, "--critic", tmp_path / "other.npz", "-o", tmp_path)
+    assert pull(puller, *arguments) == 2
+    assert "this one has 3 inputs and 1 dimensions of actions" in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--critic", "none.npz"), "none.npz"),
+        (("--adversary", "none.zip"), "none.zip"),
+        (("--step-size", 1e-9), "more than 1000000 steps"),
+        (("--eot", 2), "no noise whose draws"),
+    ],
+    ids=str,
+)
+def test_all_attacks_refuse_what_one_refuses_before_anything_is_played(puller, tmp_path, capsys, arguments, message):
+    assert pull(puller, "--attack", "all", "--budget", 0, 1, *arguments, "-o", tmp_path / "out") == 2
+    assert message in error_line(capsys)
+    assert not list(tmp_path.rglob("attack*"))
 
 
 def test_a_policy_is_attacked_by_what_it_serves_and_the_rest_is_named(puller, tmp_path, capsys):

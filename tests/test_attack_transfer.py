@@ -47,12 +47,15 @@ class Rounded(BaseFeaturesExtractor):
 @pytest.fixture(scope="module")
 def masked_agent(tmp_path_factory):
     """The DQN that keeps the pole up, on rounded observations."""
-    kwargs = {"net_arch": [], "features_extractor_class": Rounded}
-    model = DQN(
-        "MlpPolicy", constant(balancing_dqn().observation_space), buffer_size=1, policy_kwargs=kwargs, seed=0, device="cpu"
-    )
+    return save_balancing_behind(Rounded, tmp_path_factory.mktemp("masked") / "masked.zip")
+
+
+def save_balancing_behind(extractor, path):
+    """The DQN that keeps the pole up, on features of another kind."""
+    kwargs = {"net_arch": [], "features_extractor_class": extractor}
+    env = constant(balancing_dqn().observation_space)
+    model = DQN("MlpPolicy", env, buffer_size=1, policy_kwargs=kwargs, seed=0, device="cpu")
     model.policy.load_state_dict(balancing_dqn().policy.state_dict())
-    path = tmp_path_factory.mktemp("masked") / "masked.zip"
     model.save(path)
     return path
 
@@ -146,6 +149,30 @@ def test_the_verdict_tells_masked_gradients_from_robustness(masked_agent, agent,
     assert attack(*common, "--resume") == 0
     content = json.loads((tmp_path / "all" / "verdict_sigma0.json").read_text())
     assert content["attacks"] == ["random", "pgd", "learned"] and "--transfer-from" in content["left_out"]["transfer"]
+
+
+class Detached(BaseFeaturesExtractor):
+    """Through which nothing can be differentiated."""
+
+    def __init__(self, observation_space: spaces.Space) -> None:
+        super().__init__(observation_space, observation_space.shape[0])
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        return observations.detach()
+
+
+def test_a_policy_without_gradients_is_attacked_by_what_needs_none(agent, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(attack_suite, "ATTACKS", {name: ATTACKS[name] for name in ("random", "pgd", "transfer")})
+    monkeypatch.setattr("sb3_camp.learned_adversary.training._STEPS_PER_UPDATE", 64)
+    path = save_balancing_behind(Detached, tmp_path / "detached.zip")
+    common = ("--model", path, "-n", 20, "--budget", 0, 0.6, "--step-size", 0.05)
+    assert attack(*common, "-o", tmp_path / "pgd") == 2
+    assert "cannot be differentiated" in error_line(capsys)
+    more = ("--attack", "all", "--transfer-from", agent, "--adversary-timesteps", 64, "-o", tmp_path / "all")
+    assert attack(*common, *more) == 0
+    content = json.loads((tmp_path / "all" / "verdict_sigma0.json").read_text())
+    assert content["attacks"] == ["transfer", "learned"] and content["budgets"][-1]["attack"] == "transfer"
+    assert "cannot be differentiated" in content["left_out"]["pgd"] and "pgd" not in content["did_not_hurt"]
 
 
 def test_another_agent_that_does_not_fit_is_refused(agent, masked_agent, tmp_path, capsys):

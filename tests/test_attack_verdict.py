@@ -12,7 +12,7 @@ from support.run_folders import make_run, noise
 from sb3_camp.attack_runs.attack_files import read_attack
 from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, BudgetResult
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
-from sb3_camp.attack_runs.verdict import reasons, strongest
+from sb3_camp.attack_runs.verdict import VERDICT_FORMAT, read_verdict, reasons, strongest, verdict_as_json
 from sb3_camp.errors import InputError
 
 SETTINGS = AttackSettings(
@@ -73,6 +73,27 @@ def test_only_attacks_on_one_policy_with_their_returns_are_compared():
         strongest([replace(one, budgets=(replace(one.budgets[0], returns=None),))])
 
 
+def test_a_verdict_is_read_as_it_was_written_and_checked(tmp_path):
+    found = strongest(
+        [made("pgd", {0: around(12), 0.5: around(5, seed=1)}), made("apgd", {0: np.full(100, 7.0), 0.5: around(9)})]
+    )
+    file, content = tmp_path / "verdict.json", {"format": VERDICT_FORMAT, "attacks": ["pgd", "apgd"]}
+    content.update(verdict_as_json(found, {}, {}))
+    file.write_text(json.dumps(content))
+    assert read_verdict(file) == (["pgd", "apgd"], found) and found[0].confidence_interval is None
+    first = content["budgets"][0]
+    for wrong in (
+        {"format": "sb3_camp-attack-1"},
+        {"attacks": None},
+        {"budgets": [{**first, "mean_return": "7"}]},
+        {"budgets": [{**first, "confidence_interval": [1]}]},
+        {"budgets": [{name: first[name] for name in first if name != "at_budget"}]},
+    ):
+        file.write_text(json.dumps({**content, **wrong}))
+        with pytest.raises(InputError, match=r"verdict\.json"):
+            read_verdict(file)
+
+
 def test_an_attack_that_does_not_hurt_says_why():
     clean, hurt = around(12), around(5, seed=1)
     idle = made("pgd", {0: clean, 1: clean}, flips=0.0)
@@ -83,6 +104,13 @@ def test_an_attack_that_does_not_hurt_says_why():
     assert "at 75% of the observations the gradient is zero" in found["pgd"] and "masked: random" in found["pgd"]
     found = reasons([made("random", {0: clean, 1: clean}), idle, made("learned", {0: clean, 1: hurt})])
     assert "the agent can be hurt: learned did" in found["pgd"] and "blind" in found["random"]
+    # An attack that helps the agent is no sign that one which does nothing hurts it
+    found = reasons([made("pgd", {0: clean, 1: around(20)}, flips=2.0), made("mad", {0: clean, 1: clean}, flips=1.0)])
+    assert all("none of the others hurt either" in text for text in found.values()) and len(found) == 2
+    transferred = made("transfer", {0: clean, 1: hurt})
+    found = reasons([made("random", {0: clean, 1: clean}), idle, transferred, made("learned", {0: clean, 1: clean})], 1.0)
+    assert "masked: the gradients of another agent hurt more" in found["pgd"] and "100%" in found["pgd"]
+    assert "gradient" not in found["learned"] and "transfer did" in found["learned"], "it follows none"
     found = reasons([made("random", {0: clean, 1: clean}), made("pgd", {0: clean, 1: clean}, flips=3.0)])
     assert "changed 3.0 actions" in found["pgd"] and "none of the others hurt either" in found["pgd"]
 

@@ -102,6 +102,23 @@ def test_a_change_does_what_depends_on_it_and_nothing_else(through):
     assert would_run(changed(evaluate={"checkpoints": ["best", "last"]}), through) == {"evaluate": 2, "certify": 1, **tables}
 
 
+def test_all_attacks_and_the_verdict_are_in_the_table(tmp_path):
+    (grid,) = TINY["grids"]
+    attack = {"budgets": [0, 0.3], "n_episodes": 20, "adversary_timesteps": 100}
+    config = changed(grids=[{**grid, "attacks": ["all"]}], attack=attack, certify={"methods": ["berk-jones"]})
+    study, folder = write_study(tmp_path / "study.yml", config), tmp_path / "sweep"
+    all_of_them = folder / f"cells/{CELL}/last/attacks/all"
+    run(study, folder)
+    verdict = json.loads((all_of_them / "verdict_sigma0.2.json").read_text())
+    means = rows(folder, quantity="attacked_return")
+    assert set(means.method) == {*verdict["attacks"], "all"} and {"random", "pgd", "learned"} < set(means.method)
+    for one, value in zip(verdict["budgets"], means[means.method == "all"].value.astype(float), strict=True):
+        assert value == pytest.approx(one["mean_return"], abs=5e-5)
+    pgd = json.loads((all_of_them / "pgd_sigma0.2/attack.json").read_text())["budgets"]
+    assert means[means.method == "pgd"].value.astype(float).tolist() == pytest.approx([one["mean_return"] for one in pgd])
+    assert would_run(config, folder) == {}
+
+
 def test_camp_imitates_its_teacher_which_is_trained_before_and_again_if_the_teacher_changes(tmp_path):
     (teachers,) = TINY["grids"]
     grids = [{**teachers, "algorithms": ["camp_dqn"], "lambdas": [0], "variants": ["of_ars"]}, teachers]

@@ -220,6 +220,8 @@ def test_best_and_last_checkpoint_are_attacked_with_and_without_noise():
     learned = command("attacking", "best", "learned", attack={**attack, "adversary_timesteps": 5000})
     assert option(learned, "--attack") == "learned" and option(learned, "--adversary-timesteps") == "5000"
     assert "--adversary-timesteps" not in own
+    every = command("attacking", "best", "all-sigma0", attack={**attack, "adversary_timesteps": 5000})
+    assert option(every, "--attack") == "all" and option(every, "--sigma") == "0" and "--adversary-timesteps" in every
 
 
 # What is refused
@@ -232,6 +234,8 @@ def test_best_and_last_checkpoint_are_attacked_with_and_without_noise():
         ({}, "'grids' is a required property"),
         (changed(grids=[]), "grids: [] "),
         (changed(grids=[grid(sedes=[1])]), "'sedes' was unexpected"),
+        (changed(grids=[grid(attacks=["all", "pgd"])]), "all makes the others too"),
+        (changed(grids=[grid(attacks=["gdp"])]), "'gdp' is not one of"),
         (changed(grids=[grid(seeds=[-1])]), "grids[0].seeds[0]: -1 is less than the minimum"),
         (changed(grids=[grid(seeds=[1000000])]), "grids[0].seeds[0]: 1000000"),
         (changed(grids=[grid(sigmas=[-0.1])]), "grids[0].sigmas[0]: -0.1 is less"),

@@ -7,8 +7,9 @@ from sb3_camp.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from sb3_camp.attack_runs.attack_files import read_attack
     from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, BudgetResult
+    from sb3_camp.attack_runs.verdict import Strongest, read_verdict
 
-__all__ = ["AttackResult", "AttackSettings", "BudgetResult", "read_attack"]
+__all__ = ["AttackResult", "AttackSettings", "BudgetResult", "Strongest", "read_attack", "read_verdict"]
 
 __getattr__ = lazy_imports(
     globals(),
@@ -17,5 +18,7 @@ __getattr__ = lazy_imports(
         "AttackResult": "sb3_camp.attack_runs.attack_result",
         "AttackSettings": "sb3_camp.attack_runs.attack_result",
         "BudgetResult": "sb3_camp.attack_runs.attack_result",
+        "Strongest": "sb3_camp.attack_runs.verdict",
+        "read_verdict": "sb3_camp.attack_runs.verdict",
     },
 )

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from rl_zoo3.utils import ALGOS
 
-from sb3_camp.attack_names import ALL, LEARNED, TRANSFER
+from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA, TRANSFER
 from sb3_camp.attack_runs.attack_player import AttackPlayer, plays_native
 from sb3_camp.attack_runs.attack_result import AttackSettings
 from sb3_camp.attack_runs.attacked_env import attacked_frames
@@ -157,6 +157,11 @@ def plan_attack(args: argparse.Namespace, victim: Victim, attack: str) -> Attack
         if args.transfer_from is None:
             raise InputError("--attack transfer needs another agent: name its checkpoint with --transfer-from")
         surrogate = load_surrogate(args.transfer_from, player.model, victim.normalization)
+    # Before anything is played, for a suite comes to these last
+    if attack == ROBUST_SARSA and args.critic is not None:
+        load_critic(args.critic)
+    if attack == LEARNED and args.adversary is not None:
+        read_bytes(args.adversary)
     spend = args.spend or "early"
     if attack == LEARNED:
         spend = "early"

@@ -17,14 +17,12 @@ from sb3_camp.attack_runs.attack_player import AttackPlayer
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.attack_runs.policy_steps import observed_steps
 from sb3_camp.attack_runs.single_attack import attack_into, compare_with_certificate, default_folder, folder_name
-from sb3_camp.attack_runs.verdict import RANDOM, Strongest, reasons, strongest, verdict_as_json
+from sb3_camp.attack_runs.verdict import RANDOM, VERDICT_FORMAT, Strongest, reasons, strongest, verdict_as_json
 from sb3_camp.attacks.registry import ATTACKS
 from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.certification.rounded_text import exact
-from sb3_camp.errors import CertificateViolation, InputError
+from sb3_camp.errors import CertificateViolation, InputError, NoGradients
 from sb3_camp.files import json_writer, write_files
-
-VERDICT_FORMAT = "sb3_camp-verdict-1"
 
 _N_STEPS = 500
 
@@ -41,20 +39,29 @@ def run_suite(args: argparse.Namespace, victim: Victim) -> None:
     """
     if args.n_episodes < 2:
         raise InputError("--attack all needs -n 2 and more: some episodes choose the strongest attack, the others measure it")
-    plans, left_out = [], {}
-    for name in (RANDOM, *(name for name in ATTACKS if name != RANDOM), LEARNED):
+    names, left_out = [], {}
+    for name in (RANDOM, *(name for name in ATTACKS if name != RANDOM)):
         try:
-            plans.append(plan_attack(args, victim, name))
+            victim.player.attack(name)
+            names.append(name)
         except InputError as error:
-            if name == TRANSFER and args.transfer_from is not None:
-                raise
             left_out[name] = str(error)
+    if TRANSFER in names and args.transfer_from is None:
+        names.remove(TRANSFER)
+        left_out[TRANSFER] = "it needs another agent: name its checkpoint with --transfer-from"
+    plans = [plan_attack(args, victim, name) for name in (*names, LEARNED)]
     if plans[-1].budgets[-1] == 0:
         raise InputError("--attack all needs a --budget (or --epsilon) above 0")
     for name, reason in left_out.items():
         print(f"Left out {name}: {reason}")
     folder = args.output or victim.path.parent / "attacks"
-    files = [attack_into(default_folder(plan, folder), plan, args) for plan in plans]
+    files = []
+    for plan in plans:
+        try:
+            files.append(attack_into(default_folder(plan, folder), plan, args))
+        except NoGradients as error:
+            left_out[plan.settings.attack] = str(error)
+            print(f"Left out {plan.settings.attack}: {error}")
     attacks = [read_attack(file) for file in files]
     found = strongest(attacks)
     why = reasons(attacks, _zero_gradients(victim.player))
@@ -85,7 +92,9 @@ def _zero_gradients(player: AttackPlayer) -> float | None:
             return None
         seen = observed.detach().float().requires_grad_(True)
         top = scores(seen).topk(2, dim=1).values
-        (gradient,) = th.autograd.grad((top[:, 0] - top[:, 1]).sum(), seen)
+        if not top.requires_grad:
+            return 1.0
+        (gradient,) = th.autograd.grad((top[:, 0] - top[:, 1]).sum(), seen, materialize_grads=True)
         zeros += (gradient.flatten(1) == 0).all(dim=1).tolist()
     return float(np.mean(zeros))
 

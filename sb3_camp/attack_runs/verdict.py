@@ -1,13 +1,18 @@
 """Which of several attacks on a policy is the strongest, and what it leaves of the return: what an agent is judged by."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sb3_camp.attack_names import LEARNED, TRANSFER
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
+from sb3_camp.certification.certificate import is_number
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
+from sb3_camp.files import read_json
+
+VERDICT_FORMAT = "sb3_camp-verdict-1"
 
 _PILOT_SHARE = 0.2
 RANDOM = "random"
@@ -79,19 +84,17 @@ def reasons(attacks: Sequence[AttackResult], zero_gradients: float | None = None
         gradients tell; None if it is not known
     :return: by the names of the attacks that left the return as it was
     """
-    last = {attack.settings.attack: attack.budgets[-1] for attack in attacks}
+    ends = {attack.settings.attack: (attack.budgets[0], attack.budgets[-1]) for attack in attacks}
+    hurt = {name: one for name, (first, one) in ends.items() if first.budget > 0 or _is_below(one, first)}
     found = {}
-    for attack in attacks:
-        name, (first, *_, one) = attack.settings.attack, (attack.budgets[0], attack.budgets[-1])
-        if first.budget > 0 or one is first or _is_below(one, first):
-            continue
-        found[name] = "; ".join(_reasons(name, first, one, last, zero_gradients))
+    for name, (first, one) in ends.items():
+        if name not in hurt and one is not first:
+            better = [other for other, result in hurt.items() if _is_below(result, one)]
+            found[name] = "; ".join(_reasons(name, one, better, len(ends) > 1, zero_gradients))
     return found
 
 
-def _reasons(
-    name: str, first: BudgetResult, one: BudgetResult, last: Mapping[str, BudgetResult], zero_gradients: float | None
-) -> list[str]:
+def _reasons(name: str, one: BudgetResult, better: Sequence[str], has_others: bool, zero_gradients: float | None) -> list[str]:
     """Why an attack left the return as it was."""
     texts = []
     if not one.mean_flips:
@@ -100,7 +103,6 @@ def _reasons(
         texts.append(f"it changed {one.mean_flips:.1f} actions of an episode, but not those that matter")
     if name == RANDOM:
         return [*texts, "it is blind, the control"]
-    better = [other for other, result in last.items() if other != name and _is_below(result, one)]
     if name not in (LEARNED, TRANSFER):  # these follow no gradients of the policy
         if zero_gradients:
             texts.append(
@@ -112,7 +114,7 @@ def _reasons(
             texts.append("masked: the gradients of another agent hurt more than its own")
     if better:
         texts.append(f"the agent can be hurt: {' and '.join(better)} did")
-    elif len(last) > 1:
+    elif has_others:
         texts.append("none of the others hurt either")
     return texts
 
@@ -137,3 +139,32 @@ def verdict_as_json(found: Sequence[Strongest], why: Mapping[str, str], left_out
         "did_not_hurt": dict(why),
         "left_out": dict(left_out),
     }
+
+
+def read_verdict(path: str | Path) -> tuple[list[str], list[Strongest]]:
+    """
+    :param path: A ``verdict_sigma<S>.json``
+    :return: the names of the attacks that were made, and the strongest with each budget
+    :raises InputError: if it is not a sound one
+    """
+    content = read_json(Path(path))
+    if not isinstance(content, dict) or content.get("format") != VERDICT_FORMAT:
+        raise InputError(f"{path}: not a verdict of the format {VERDICT_FORMAT}")
+    names, budgets = content.get("attacks"), content.get("budgets")
+    if not isinstance(names, list) or not isinstance(budgets, list) or not all(map(_is_strongest, budgets)):
+        raise InputError(f"{path}: attacks must be a list of names, and budgets one of objects as {VERDICT_FORMAT} has them")
+    found = [Strongest(**{name: one[name] for name in Strongest._fields}) for one in budgets]
+    return names, [one._replace(confidence_interval=_pair(one.confidence_interval)) for one in found]
+
+
+def _is_strongest(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("attack"), str):
+        return False
+    numbers = [value.get(name) for name in Strongest._fields if name not in ("attack", "confidence_interval")]
+    interval = value.get("confidence_interval", ())
+    is_interval = interval is None or (isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval)))
+    return is_interval and all(map(is_number, numbers))
+
+
+def _pair(interval: Any) -> tuple[float, float] | None:
+    return None if interval is None else tuple(interval)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch as th
 
-from sb3_camp.errors import InputError
+from sb3_camp.errors import InputError, NoGradients
 
 Scores = Callable[[Any], th.Tensor]
 """From what the policy observes to its action scores (N, n_actions), see :func:`sb3_camp.action_scores.action_scores`."""
@@ -116,8 +116,9 @@ def gradient_of(outputs: th.Tensor, frames: th.Tensor, weights: th.Tensor | None
     :raises InputError: if there is none
     """
     if not outputs.requires_grad:
-        raise InputError(
-            "the action scores cannot be differentiated by the observations: is the policy called without gradients?"
+        raise NoGradients(
+            "what the policy gives cannot be differentiated by the observations, and this attack follows gradients: use "
+            "transfer, along those of another agent, or learned"
         )
     weights = th.ones_like(outputs) if weights is None else weights
     (gradient,) = th.autograd.grad(outputs, frames, weights, allow_unused=True)

@@ -48,6 +48,23 @@ class LearnedCritic(th.nn.Module):
             return (self.network(standard) * actions).sum(dim=1)
         return self.network(th.cat([standard, actions], dim=1)).squeeze(1)
 
+    def check(self, inputs: th.Tensor, actions: th.Tensor, discrete: bool) -> None:
+        """
+        :param inputs: Of a policy, (N, n_inputs)
+        :param actions: Its actions, (N, n_actions)
+        :param discrete: Whether these are probabilities
+        :raises InputError: if it was learned for others
+        """
+        n_inputs = self.get_buffer("mean").numel()
+        first, last = self.network[0], self.network[-1]
+        n_actions = last.out_features if self.discrete else first.in_features - n_inputs
+        mine, others = (n_inputs, n_actions, self.discrete), (inputs.shape[1], actions.shape[1], discrete)
+        if mine != others:
+            words = [
+                f"{n} inputs and {m} {'discrete actions' if d else 'dimensions of actions'}" for n, m, d in (mine, others)
+            ]
+            raise InputError(f"the critic was learned for a policy with {words[0]}, this one has {words[1]}: learn its own")
+
     def arrays(self) -> dict[str, np.ndarray]:
         """
         :return: what :meth:`from_arrays` needs
@@ -112,6 +129,8 @@ def robust_sarsa(
 
     def objective(clean: Any) -> Any:
         inputs, actions = flat(clean), view.soft_actions(clean)
+        with th.no_grad():
+            values.check(inputs, actions(clean), view.means is None)
         return lambda other: -values(inputs, actions(other))
 
     return maximize(objective, view, observations, budget, StepSettings(step_size, multiplier, q_threshold), assemble, norm)

@@ -3,7 +3,7 @@
 import json
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,8 @@ import pandas as pd
 from results import COST_COLUMNS, RESULT_COLUMNS, Cell, gap_text
 from study import Study
 
-from sb3_camp.attack_runs import read_attack
+from sb3_camp.attack_names import ALL
+from sb3_camp.attack_runs import BudgetResult, Strongest, read_attack, read_verdict
 from sb3_camp.attack_runs.consistency import compare, evaluated_returns, incomparable
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.rounded_text import exact, floor_decimals
@@ -56,7 +57,10 @@ def _rows(study: Study, cell: Cell, folder: Path) -> Iterator[Row]:
         for method in study.methods(cell):
             yield from _certificate(folder / cell.certificate(checkpoint, method) / "certificate.json", checkpoint)
     for checkpoint, name in study.attacks[cell.name]:
-        yield from _attack(folder / cell.attack(checkpoint, name) / "attack.json", checkpoint, name)
+        for file, one in _attack_files(cell, folder, checkpoint, name):
+            yield from _attack(read_attack(file).budgets, checkpoint, one)
+        for verdict in (folder / cell.attack(checkpoint, name)).glob("verdict_sigma*.json"):
+            yield from _attack(read_verdict(verdict)[1], checkpoint, name)
 
 
 def _validation(file: Path) -> Iterator[Row]:
@@ -91,10 +95,20 @@ def _certificate(file: Path, checkpoint: str) -> Iterator[Row]:
         yield checkpoint, "certified_return", certificate.method, radius, floor_decimals(value, DECIMALS)
 
 
-def _attack(file: Path, checkpoint: str, name: str) -> Iterator[Row]:
-    if not file.is_file():
-        return
-    for one in read_attack(file).budgets:
+def _attack_files(cell: Cell, folder: Path, checkpoint: str, name: str) -> Iterator[tuple[Path, str]]:
+    """The results of an attack, or of each of all, and what it is called."""
+    attack, _, sigma = name.partition("-sigma")
+    own = folder / cell.attack(checkpoint, name)
+    files = [(own / "attack.json", name)]
+    if attack == ALL:
+        suffix = f"_sigma{sigma or exact(cell.sigma)}"
+        found = sorted(own.glob(f"*{suffix}/attack.json"))
+        files = [(file, file.parent.name.replace(suffix, "-sigma0" if sigma else "")) for file in found]
+    yield from [(file, one) for file, one in files if file.is_file()]
+
+
+def _attack(budgets: Sequence[BudgetResult | Strongest], checkpoint: str, name: str) -> Iterator[Row]:
+    for one in budgets:
         low, high = one.confidence_interval or (None, None)
         for quantity, value in (("", one.mean_return), ("_low", low), ("_high", high)):
             if value is not None:
@@ -124,10 +138,11 @@ def _trained_timesteps(model: Path) -> int:
 
 def _contradictions(study: Study, cell: Cell, folder: Path) -> Iterator[str]:
     """Attacks that contradict a certificate."""
-    for checkpoint, name in study.attacks[cell.name]:
+    attacks = study.attacks[cell.name]
+    files = [(checkpoint, file) for checkpoint, name in attacks for file, _ in _attack_files(cell, folder, checkpoint, name)]
+    for checkpoint, file in files:
         certified = folder / cell.certificate(checkpoint, "berk-jones") / "certificate.json"
-        file = folder / cell.attack(checkpoint, name) / "attack.json"
-        if not (certified.is_file() and file.is_file()):
+        if not certified.is_file():
             continue
         attack, certificate = read_attack(file), read_certificate(certified)
         if incomparable(attack, certificate) is None:

@@ -22,7 +22,7 @@ from rl_zoo3.utils import ALGOS
 from stable_baselines3 import DQN
 
 import sb3_camp.zoo
-from sb3_camp.attack_names import LEARNED
+from sb3_camp.attack_names import ALL, LEARNED
 from sb3_camp.camp_dqn import CAMPDQN
 from sb3_camp.certification.band_registry import band_of
 from sb3_camp.certification.rounded_text import exact
@@ -113,6 +113,8 @@ class Study:
             for name in grid.get("variants", []):
                 if name != DEFAULT and name not in self.variants:
                     raise InputError(f"the variant {name} of a grid is not among the variants of the study")
+            if ALL in grid.get("attacks", []) and len(set(grid["attacks"])) > 1:
+                raise InputError("attacks: all makes the others too: leave them out")
         for name, variant in self.variants.items():
             self._check_variant(name, variant)
         frequency, steps = self.train["eval_freq"], self.train["n_timesteps"]
@@ -311,7 +313,7 @@ class Study:
         attack, _, sigma = name.partition("-sigma")
         words = ["-m", "sb3_camp.attack", *self._agent(cell, checkpoint), "--seed", str(cell.seed), "--attack", attack]
         words += ["--budget", *map(exact, sorted(set(self.attack["budgets"])))] if self.attack["budgets"] else []
-        if attack == LEARNED and self.attack["adversary_timesteps"]:
+        if attack in (LEARNED, ALL) and self.attack["adversary_timesteps"]:
             words += ["--adversary-timesteps", str(self.attack["adversary_timesteps"])]
         words += ["-n", str(self.attack["n_episodes"]), "--n-envs", str(self.attack["n_envs"]), "--resume"]
         return self._joined([*words, *(["--sigma", sigma] if sigma else []), "-o", cell.attack(checkpoint, name)])
