@@ -56,8 +56,8 @@ class LearnedCritic(th.nn.Module):
         :raises InputError: if it was learned for others
         """
         n_inputs = self.get_buffer("mean").numel()
-        first, last = self.network[0], self.network[-1]
-        n_actions = last.out_features if self.discrete else first.in_features - n_inputs
+        weights = dict(self.network.named_parameters())
+        n_actions = len(weights["4.weight"]) if self.discrete else weights["0.weight"].shape[1] - n_inputs
         mine, others = (n_inputs, n_actions, self.discrete), (inputs.shape[1], actions.shape[1], discrete)
         if mine != others:
             words = [
