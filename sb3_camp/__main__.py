@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, text in COMMANDS.items():
         commands.add_parser(name, help=text, add_help=False)
+    if not argv:
+        parser.print_help(sys.stderr)
+        return 2
     parser.parse_args(argv)
     raise AssertionError("argparse ends the process where there is no command")
 

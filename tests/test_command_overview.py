@@ -94,7 +94,10 @@ def test_every_command_is_there_with_its_arguments_and_its_status(tmp_path, cons
     }
     assert main(["certify", str(tmp_path / "missing.npz")]) == 2
     assert capsys.readouterr().err == f"certify: error: {tmp_path / 'missing.npz'}: No such file or directory\n"
-    for arguments in ([], ["unknown"], ["--unknown"]):
+    assert main([]) == 2
+    overview = capsys.readouterr().err
+    assert all(f"    {name} " in overview for name in COMMANDS), "of whoever types nothing else"
+    for arguments in (["unknown"], ["--unknown"]):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2 and "usage: sb3-camp COMMAND" in capsys.readouterr().err

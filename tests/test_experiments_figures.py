@@ -107,7 +107,7 @@ def test_certified_curves_are_staircases_through_the_means_of_three_seeds_with_b
     bars = bars_of(axes)
     assert set(bars) == {camp.get_color(), lines["camp_dqn, lambda 4 (3 seeds)"].get_color()}, "none for a single seed"
     for (x, low, high), before, at, lowest, mean, highest in zip(
-        bars[camp.get_color()], (0, 0, 0.4), (0, 0.4, 0.8), (140, 80, 30), (150, 90.02, 40), (160, 100.06, 50), strict=True
+        bars[camp.get_color()], (0, 0.4), (0.4, 0.8), (80, 30), (90.02, 40), (100.06, 50), strict=True
     ):
         assert before <= x <= at, "on the step that ends at the radius"
         assert lowest - 1e-9 <= low < mean < high <= highest + 1e-9
@@ -182,6 +182,57 @@ def test_attacks_are_drawn_with_the_certificate_and_those_without_noise_apart(ta
     assert len(lines) == 2
     lines = lines_of(drawn(rows, f"attacks_{NAME}_without_noise"))
     assert [found.get_xydata().tolist() for found in lines.values()] == [[[0, 190], [0.5, 140]]], "no certificate speaks of it"
+
+
+def test_bars_stay_inside_of_the_picture():
+    lines = [line(PPO, seed, "", "validation_return", "", x, 100 + 90 * seed) for seed in range(3) for x in (100, 200)]
+    rows = pd.DataFrame(lines, columns=results.RESULT_COLUMNS).astype(
+        {"sigma": float, "seed": int, "x": float, "value": float}
+    )
+    axes = drawn(rows.assign(camp_lambda=summaries.NO_LAMBDA), f"validation_{NAME}")
+    low, high = axes.get_ylim()
+    ends = [end for bars in bars_of(axes).values() for _, *both in bars for end in both]
+    assert min(ends) < 190 < max(ends)
+    assert low < min(ends) and max(ends) < high
+
+
+def test_variants_are_in_the_order_of_the_numbers_in_their_names():
+    names = ["ramp16", "ramp2", "ramp0.5", "default", "hard"]
+    found = [found for name in names for found in certified(("camp_dqn", ""), 0, {0: 150, 0.4: 90}, variant=name)]
+    rows = pd.DataFrame(found, columns=results.RESULT_COLUMNS).astype(
+        {"sigma": float, "seed": int, "x": float, "value": float}
+    )
+    axes = drawn(rows.assign(camp_lambda=summaries.NO_LAMBDA), f"certified_{NAME}")
+    expected = ["camp_dqn", "camp_dqn, hard", "camp_dqn, ramp0.5", "camp_dqn, ramp2", "camp_dqn, ramp16"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == expected
+
+
+@pytest.mark.parametrize(
+    ("conditions", "agents"),
+    [
+        (["algo=ppo"], {("ppo", "", 0)}),
+        (["camp_lambda="], {("ppo", "", 0)}),
+        (["algo=camp*", "seed=1,2", "camp_lambda=4"], {("camp_dqn", 4, 1), ("camp_dqn", 4, 2)}),
+        (["sigma=0.4", "task=camp/CartPole1-v0", "variant=default", "seed=2"], {("camp_dqn", 0, 2), ("camp_dqn", 4, 2)}),
+        (["sigma=0.2"], set()),
+    ],
+)
+def test_only_some_of_the_agents(table, conditions, agents):
+    rows = summaries.only(summaries.read_results([table]), conditions)
+    found = {
+        (row.algo, "" if row.camp_lambda == summaries.NO_LAMBDA else row.camp_lambda, row.seed) for row in rows.itertuples()
+    }
+    assert found == agents
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [("algo", "give COLUMN=TEXT"), ("value=1", "give COLUMN=TEXT"), ("seed=7", "the tables have no such results")],
+)
+def test_what_chooses_nothing_ends_with_one_line(table, condition, message, tmp_path, capsys):
+    assert figures.main([str(table), "-o", str(tmp_path / "figures"), "--only", condition]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"figures: error: --only {condition}: ") and message in error
 
 
 def test_only_radii_and_timesteps_that_all_seeds_have_are_drawn():
@@ -368,8 +419,10 @@ def test_the_frontier_is_the_best_median_of_the_sigmas_at_the_radii_that_all_hav
     (table,) = records(summaries.frontier_table(rows, "berk-jones"))  # the others have one sigma each
     assert (table["algorithm"], table["checkpoint"], table["sigmas"]) == ("a2c", "best", "0.2, 0.4")
     assert (table["at 0.2"], table["at 0.4"]) == ("151.0 (sigma 0.2)", "91.0 (sigma 0.4)")
-    staircase = drawn(rows, "frontier_camp-CartPole1-v0").get_lines()
-    assert [line.get_drawstyle() for line in staircase] == ["steps-pre"] and staircase[0].get_label() == "a2c"
+    axes = drawn(rows, "frontier_camp-CartPole1-v0")
+    assert {label: staircase.get_drawstyle() for label, staircase in lines_of(axes).items()} == {"a2c": "steps-pre"}
+    (bars,) = bars_of(axes).values()
+    assert [ends for _, *ends in bars] == [[150, 154], [90, 94]], "of the seeds at the best sigma, at the radii 0.2 and 0.4"
 
 
 def test_the_committed_tables_give_the_frontiers_that_docs_results_shows():

@@ -31,8 +31,7 @@ def environment(tmp_path_factory) -> Environment:
 
 def run(environment: Environment, command: str, cwd: Path) -> str:
     program, *arguments = shlex.split(command)
-    if program == "sb3-camp":
-        arguments = ["-m", "sb3_camp", *arguments]
+    assert program == "python"
     return environment.run(*arguments, cwd=cwd).stdout
 
 

@@ -256,7 +256,8 @@ def _number(value: float) -> str:
 def figure_of(rows: pd.DataFrame) -> Figure:
     """For each task the certified probability to keep half of the clean median, of all sigmas the best, over the radius."""
     tasks = [env for env in TASKS if env in set(rows.env)]
-    styles = curve_styles(sorted(set(rows.algo)))
+    algorithms = sorted(set(rows.algo))
+    styles = curve_styles(algorithms, algorithms)
     figure = Figure(figsize=(13, 2.6 * -(-len(tasks) // 4)), layout="constrained")
     axes = figure.subplots(-(-len(tasks) // 4), 4, sharex=True, sharey=True, squeeze=False).ravel()
     radii = np.linspace(0, max(RADII), 121)

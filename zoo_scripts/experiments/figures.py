@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -26,11 +26,13 @@ from summaries import (
     agent_label,
     at_radius,
     attack_table,
+    by_numbers,
     certified_table,
     cost_table,
     envelope,
     frontier_table,
     gap_table,
+    only,
     read_costs,
     read_reference,
     read_results,
@@ -86,18 +88,21 @@ def frontier_figure(rows: pd.DataFrame, styles: Styles) -> Figure:
     """
     :param rows: Certified returns of one task, method and checkpoint
     :param styles: Style of each label
-    :return: for each agent with several sigmas the best of them at each radius, by the median over the seeds
+    :return: for each agent with several sigmas the best of them at each radius, by the median over the seeds, with bars from
+        the lowest to the highest seed of that sigma
     """
     figure, axes = _picture("certified expected return, the best of the sigmas")
-    for key, own in rows.groupby(AGENT):
-        if own.sigma.nunique() > 1:
-            best, label = _from_zero(envelope(own)["median"]), agent_label(pd.Series(key, AGENT))
-            style: dict[str, Any] = {**styles[label], "marker": ""}
-            axes.plot(best.index, best, drawstyle="steps-pre", label=shown_label(label), **style)
+    several = (group for group in rows.groupby(AGENT) if group[1].sigma.nunique() > 1)
+    for position, (key, own) in enumerate(sorted(several, key=lambda group: by_numbers(group[0]))):
+        best, label = envelope(own), agent_label(pd.Series(key, AGENT))
+        ends = best[["min", "max"]].where(best["size"] > 1).set_axis(["low", "high"], axis=1)
+        curve = ends.assign(iqm=best["median"], seeds=1)
+        _line(axes, curve, label, styles[label], steps=True, position=position)
     axes.set_xlabel(f"radius: {_NORM}")
     _with_origin(axes, rows)
     first, sigmas = rows.iloc[0], ", ".join(exact(sigma) for sigma in sorted(rows.sigma.unique()))
-    return _finished(figure, axes, f"{first.task}, sigma {sigmas}: medians, {first.checkpoint} checkpoint, {_band(first)}")
+    title = f"{first.task}, sigma {sigmas}, {first.checkpoint} checkpoint, {_band(first)}, alpha 0.05"
+    return _finished(figure, axes, f"{title}\nline: median of the seeds, bar: from the lowest to the highest seed")
 
 
 def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure:
@@ -150,7 +155,7 @@ def attack_figure(attacked: pd.DataFrame, ends: pd.DataFrame, certified: pd.Data
     :return: mean return under each attack, with markers, and the certified curve of each agent without them, up to the largest
         budget
     """
-    figure, axes = _picture("mean return under attack, certified expected return")
+    figure, axes = _picture("mean return" + (" (markers), certified return (steps)" if len(certified) else " under attack"))
     attacks = sorted(attacked.method.unique())
     bounds = dict(_curves(certified[certified.x <= attacked.x.max()]))
     of_episodes = ends.pivot_table(index=[*AGENT, "method", "x"], columns="quantity", values="value")
@@ -172,13 +177,14 @@ def attack_figure(attacked: pd.DataFrame, ends: pd.DataFrame, certified: pd.Data
             _line(axes, bounds[label], f"{label}: certified", styles[label], steps=True, bars=False)
     axes.set_xlabel(f"budget: {_NORM}")
     _with_origin(axes, attacked)
+    axes.set_xlim(left=-0.03 * attacked.x.max())  # room for the bars beside budget 0
     first = attacked.iloc[0]
     return _finished(figure, axes, _of(first), attacked, of_one_seed=_EPISODES if len(ends) else "")
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Label and curve of each agent, in their order."""
-    for key, curve in intervals_over_seeds(rows, AGENT).items():
+    for key, curve in sorted(intervals_over_seeds(rows, AGENT).items(), key=lambda curve: by_numbers(curve[0])):
         yield agent_label(pd.Series(key, AGENT)), curve
 
 
@@ -238,6 +244,8 @@ def _line(
         marker="" if steps and len(curve) > 1 else style["marker"],
     )
     known = curve.dropna()
+    if steps and len(known) > 1:
+        known = known[known.index > 0]  # at the edge of the picture all bars would lie on each other
     if not bars or not len(known):
         return
     barred = known.iloc[:: -(-len(known) // _MOST_BARS)]
@@ -257,6 +265,9 @@ def _line(
         clip_on=False,
         transform=axes.transData + ScaledTranslation(shift, 0, axes.figure.dpi_scale_trans),
     )
+    # Matplotlib makes no room for what it draws with a transform of its own
+    for ends in (barred.low, barred.high):
+        axes.update_datalim(np.column_stack([places, ends]))
 
 
 def _from_zero(curve: pd.Series) -> pd.Series:
@@ -276,10 +287,10 @@ def all_figures(
     :param checkpoint: Which checkpoint is drawn
     :return: name and maker of each figure that there is data for
     """
-    agents = rows[AGENT].drop_duplicates().sort_values(AGENT)
+    agents = rows[AGENT].drop_duplicates()
     algorithms = {
         label: agent.algo
-        for _, agent in agents.iterrows()
+        for _, agent in sorted(agents.iterrows(), key=lambda row: by_numbers(row[1]))
         for label in (agent_label(agent.replace({agent.camp_lambda: NO_LAMBDA})), agent_label(agent))
     }
     styles = curve_styles(list(algorithms), list(algorithms.values()))  # the same agent has the same style on all figures
@@ -321,6 +332,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", choices=["best", "last"], help="which is drawn (default: best, if the tables have it)")
     reference = "certified returns of a linear policy, drawn dashed: columns task,sigma,method,certified_at_R"
     add("--reference", type=Path, metavar="CSV", help=reference)
+    choice = "only these rows: texts of the columns task, sigma, algo, camp_lambda, variant and seed, * stands for anything"
+    add("--only", nargs="+", default=[], metavar="COLUMN=TEXT[,TEXT]", help=choice)
     return parser
 
 
@@ -328,8 +341,11 @@ def _figures(args: argparse.Namespace) -> None:
     rows = read_results(args.tables)
     if rows.empty:
         raise InputError(f"{args.tables[0]}: no results yet")
+    rows = only(rows, args.only)
+    if rows.empty:
+        raise InputError(f"--only {' '.join(args.only)}: the tables have no such results")
     reference = {} if args.reference is None else read_reference(args.reference)
-    costs = read_costs([file for table in args.tables if (file := table.with_name("costs.csv")).is_file()])
+    costs = only(read_costs([file for table in args.tables if (file := table.with_name("costs.csv")).is_file()]), args.only)
     checkpoint = args.checkpoint or ("best" if (rows.checkpoint == "best").any() else "last")
     with rc_context({"svg.hashsalt": "sb3_camp"}):
         for name, make in all_figures(rows, reference, args.method, checkpoint):

@@ -2,8 +2,10 @@
 
 import csv
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,8 @@ NO_LAMBDA = -1.0
 
 AGENT = ["algo", "camp_lambda", "variant"]
 """What is compared: an algorithm with its settings, over all seeds."""
+
+_OF_AGENT = ("task", "sigma", *AGENT, "seed")
 
 _RADII = {"certified at 0": 0.0, "at sigma/2": 0.5, "at sigma": 1.0, "at 2 sigma": 2.0}
 
@@ -83,6 +87,30 @@ def _numbers(file: Path, texts: pd.Series) -> pd.Series:
     return found.astype(float)
 
 
+def only(rows: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """
+    :param rows: Rows of results or costs
+    :param conditions: ``COLUMN=TEXT[,TEXT ...]`` for columns that say of which agent a row is; ``*`` stands for anything
+    :return: the rows that satisfy all of them
+    :raises InputError: if one is no such condition
+    """
+    for condition in conditions:
+        column, equals, texts = condition.partition("=")
+        if not equals or column not in _OF_AGENT:
+            raise InputError(f"--only {condition}: give COLUMN=TEXT[,TEXT] with one of the columns {', '.join(_OF_AGENT)}")
+        patterns = texts.split(",")
+        fits = {value: any(fnmatchcase(_text(value), pattern) for pattern in patterns) for value in rows[column].unique()}
+        rows = rows[rows[column].map(fits).astype(bool)]
+    return rows
+
+
+def _text(value: Any) -> str:
+    """As in the table."""
+    if isinstance(value, str):
+        return value
+    return "" if value == NO_LAMBDA else exact(float(value))
+
+
 def read_reference(file: Path) -> dict[tuple[str, float, str], pd.Series]:
     """
     :param file: Certified returns of a reference: columns ``task``, ``sigma``, ``method``, and ``certified_at_R`` for radii R
@@ -117,6 +145,19 @@ def agent_label(row: pd.Series) -> str:
     return ", ".join(part for part in (row.algo, constant, "" if row.variant == DEFAULT else row.variant) if part)
 
 
+def by_numbers(key: Iterable[Any]) -> list[Any]:
+    """
+    :param key: The columns ``AGENT`` of an agent
+    :return: what to sort agents by: numbers in a name by their size, so that ``ramp2`` comes before ``ramp16``
+    """
+    return [
+        [float(part) if position % 2 else part for position, part in enumerate(re.split(r"(\d+(?:\.\d+)?)", value))]
+        if isinstance(value, str)
+        else value
+        for value in key
+    ]
+
+
 def at_radius(rows: pd.DataFrame, radius: float) -> pd.Series:
     """
     :param rows: Certified returns of one agent by one method
@@ -130,7 +171,7 @@ def at_radius(rows: pd.DataFrame, radius: float) -> pd.Series:
 def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """
     :param rows: Rows of one quantity of one agent
-    :return: columns ``median``, ``min`` and ``max`` by x, of the x that all seeds have
+    :return: columns ``median``, ``min``, ``max`` and ``size`` (number of seeds) by x, of the x that all seeds have
     """
     curves = rows.groupby("x").value.agg(["median", "min", "max", "size"])
     return curves[curves["size"] == rows.seed.nunique()]
@@ -171,10 +212,13 @@ def envelope(rows: pd.DataFrame) -> pd.DataFrame:
     fact, and each policy was certified at the alpha of its own (see :func:`sb3_camp.certification.certified_frontier`).
 
     :param rows: Certified returns of one agent, checkpoint and method, with several sigmas
-    :return: columns ``median`` and ``sigma`` (that of the best) by x, of the x that all sigmas have
+    :return: columns ``sigma`` (the best) and its ``median``, ``min``, ``max`` and ``size`` by x, of the x that all sigmas have
     """
-    medians = pd.DataFrame({sigma: over_seeds(own)["median"] for sigma, own in rows.groupby("sigma")}).dropna()
-    return pd.DataFrame({"median": medians.max(axis=1), "sigma": medians.idxmax(axis=1)})
+    of_sigma = {sigma: over_seeds(own) for sigma, own in rows.groupby("sigma")}
+    medians = pd.DataFrame({sigma: curve["median"] for sigma, curve in of_sigma.items()}).dropna()
+    best = medians.idxmax(axis=1)
+    found = [of_sigma[sigma].loc[x].rename(x) for x, sigma in best.items()]
+    return pd.DataFrame(found, index=best.index, columns=["median", "min", "max", "size"]).assign(sigma=best)
 
 
 def frontier_table(rows: pd.DataFrame, method: str) -> pd.DataFrame:
