@@ -11,9 +11,12 @@ leave_working_folder()  # before the working folder can be asked for what is imp
 
 from typing import TYPE_CHECKING  # noqa: E402
 
+from sb3_camp.command_line import interruptible_start  # noqa: E402
 from sb3_camp.lazy_imports import lazy_imports  # noqa: E402
-from sb3_camp.tasks import register_tasks  # noqa: E402
 from sb3_camp.version import __version__  # noqa: E402
+
+with interruptible_start():
+    from sb3_camp.tasks import register_tasks
 
 if TYPE_CHECKING:
     from sb3_camp.camp_dqn import CAMPDQN, train_seeds

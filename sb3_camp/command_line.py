@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sb3_camp.errors import CertificateViolation, InputError
@@ -32,6 +32,23 @@ def spelled(command: str) -> str:
     script = shutil.which("sb3-camp")
     found = script is not None and Path(script).parent.resolve() == Path(sys.executable).parent.resolve()
     return f"sb3-camp {command}" if found else f"python -m sb3_camp.{command}"
+
+
+@contextlib.contextmanager
+def interruptible_start() -> Iterator[None]:
+    """
+    To import what takes long before a command has begun: Ctrl-C ends the process with status 130 and one line if it was
+    started for a command of this package, and is what it ever is in all others.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        # While Python looks for the module to run, that is its first argument
+        module = sys.argv[:1] == ["-m"] and any(name.removeprefix("-m").startswith("sb3_camp") for name in sys.orig_argv[1:])
+        if not module and Path(sys.argv[0]).stem != "sb3-camp":
+            raise
+        print("sb3_camp: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
 
 
 def exit_status(name: str, command: Callable[[], None], interrupted: str = "") -> int:

@@ -137,3 +137,17 @@ def test_ctrl_c_while_a_command_is_loaded_leaves_one_line(monkeypatch, capsys):
     monkeypatch.setattr("sb3_camp.__main__.import_module", interrupted)
     assert main(["evaluate"]) == 130
     assert capsys.readouterr().err == "evaluate: interrupted\n"
+
+
+def test_ctrl_c_before_a_command_has_begun_leaves_one_line(tmp_path, console_script):
+    (tmp_path / "gymnasium.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+
+    def ended(*command):
+        done = subprocess.run([sys.executable, *map(str, command)], env=environment, capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    for command in (["-m", "sb3_camp.evaluate"], ["-m", "sb3_camp", "certify"], [console_script, "attack"]):
+        assert ended(*command) == (130, "sb3_camp: interrupted\n")
+    status, message = ended("-c", "import sb3_camp")
+    assert status != 130 and message.endswith("KeyboardInterrupt\n"), "in a program of the user it is the user's"

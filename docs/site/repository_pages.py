@@ -2,6 +2,7 @@
 Pages of the site whose text stands elsewhere in the repository, where GitHub shows it, and the links to them.
 
 The config value ``repository_pages`` has the file of each such page, ``repository_links`` the page to show for further files.
+A link whose text is the name of a file has the title of its target there.
 """
 
 import os
@@ -13,6 +14,7 @@ from sphinx.application import Sphinx
 
 # ](target) and ](target#anchor) of Markdown, without those to other hosts
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
+_NAME_OF_FILE = re.compile(r"(?<=\[)[\w/]+\.md(?=\]\()")
 
 
 def _read(app: Sphinx, docname: str, content: list[str]) -> None:
@@ -34,7 +36,7 @@ def _read(app: Sphinx, docname: str, content: list[str]) -> None:
             return match[0]
         return f"]({Path(os.path.relpath(target, page.parent)).as_posix()}{match[2] or ''})"
 
-    content[0] = _LINK.sub(on_the_site, content[0])
+    content[0] = _LINK.sub(on_the_site, _NAME_OF_FILE.sub("", content[0]))
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
