@@ -7,11 +7,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from scipy import stats
 from support.certify_runs import RETURNS, certify, error_line
 from support.logs import write_evaluation
 
-from sb3_camp.certification import certified_probability, certified_return
+from sb3_camp.certification import certified_cost, certified_probability, certified_return
 from sb3_camp.certification.certificate import read_certificate
+from sb3_camp.certification.quantities_figure import quantities_figure
+from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.evaluation.perturbed_numbers import perturbed_numbers
 
@@ -200,3 +203,49 @@ def test_an_evaluation_knows_its_step_limit_and_its_noisy_numbers(env_id, wrappe
         gym.register("tests/Room-v0", Room, disable_env_checker=True)
     env_kwargs = {"sigma": 0.4} if env_id.startswith("camp/") else {}
     assert perturbed_numbers(EvaluationEnv(env_id, env_kwargs, {"env_wrapper": wrappers})) == expected
+
+
+def test_what_was_recorded_is_certified_at_the_radius_of_the_bound_too(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    crashed, cost = rng.random(RETURNS.size) < 0.01, rng.uniform(0, 9, RETURNS.size)
+    records = {
+        "record": '["crashed:any", "cost:sum"]',
+        "recorded": np.array([crashed, cost], dtype=float),
+        "recorded_boolean": np.array([True, False]),
+    }
+    options = ["--at-most", "crashed", "cost", "--worst", "cost:10", "--quantile", 0.1, "--epsilon", 0.02]
+    certificate = certified(tmp_path, *options, **records)
+    bound, radius = certificate.per_step, 0.02 * math.sqrt(200)
+    upper = stats.beta.ppf(1 - 0.05 / 3, crashed.sum() + 1, RETURNS.size - crashed.sum())
+    crash = stats.norm.cdf(stats.norm.ppf(upper) + radius / 0.4)
+    expected_cost = certified_cost(cost, 0.4, radius, alpha=0.05 / 3, max_cost=10)
+    np.testing.assert_allclose(bound.recorded, [crash, float(expected_cost)], rtol=1e-9)
+    # between what is certified at the radii around it
+    for one, value in zip(certificate.recorded, bound.recorded, strict=True):
+        index = certificate.index_at(radius)
+        assert one.certified[index - 1] <= value <= one.certified[index]
+    out = capsys.readouterr().out.split("Against an adversary")[1]
+    assert f"probability of: crashed at any time of an episode, at most: {math.ceil(crash * 1e5) / 1e5:.5f}\n" in out
+    assert "return that an episode reaches, except with a probability of 10 %: " in out
+
+    figure = quantities_figure(certificate)
+    crosses = [line.get_xydata()[0] for axes in figure.axes for line in axes.get_lines() if line.get_marker() == "X"]
+    np.testing.assert_allclose(
+        crosses, [(bound.radius, value) for value in (bound.certified_return, *bound.certified, *bound.recorded)]
+    )
+    content = json.loads((tmp_path / "certificate.json").read_text())
+    del content["per_step"]["recorded"]  # as older versions wrote it
+    (tmp_path / "certificate.json").write_text(json.dumps(content))
+    older = read_certificate(tmp_path / "certificate.json")
+    assert older.per_step.recorded == [] and quantities_figure(older)
+    for entry, numbers in (("recorded", [0.5]), ("recorded", [0.5] * 3), ("certified", []), ("recorded", ["a", "b"])):
+        changed = {**content, "per_step": {**content["per_step"], entry: numbers}}
+        (tmp_path / "certificate.json").write_text(json.dumps(changed))
+        with pytest.raises(InputError, match="per_step must"):
+            read_certificate(tmp_path / "certificate.json")
+
+
+def test_a_radius_beyond_the_curves_does_not_squeeze_them(tmp_path):
+    certificate = certified(tmp_path, "--epsilon", 1)
+    (axes,) = quantities_figure(certificate).axes
+    assert axes.get_xlim()[1] < 2 and not any(line.get_marker() == "X" for line in axes.get_lines())

@@ -29,7 +29,7 @@ from support.report_pages import (
 )
 
 from sb3_camp.attack_runs.agent_results import AgentResults, find_results
-from sb3_camp.certification.certificate import Certificate, Quantity, Source, read_certificate
+from sb3_camp.certification.certificate import Certificate, PerStepBound, Quantity, Source, read_certificate
 from sb3_camp.certification.curve_style import curve_styles
 from sb3_camp.certification.sensor_table import sensors
 from sb3_camp.report import main
@@ -71,6 +71,21 @@ def error_line(capsys: pytest.CaptureFixture, *arguments: Any) -> str:
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.startswith("report: error: ") and printed.err.count("\n") == 1
     return printed.err
+
+
+@pytest.mark.parametrize("assumed", [False, True])
+def test_what_is_certified_against_a_bound_on_each_step_has_a_table(tmp_path, assumed):
+    bound = PerStepBound(0.02, "linf", 96, assumed, 4, 0.392, "R = 0.02 * 19.6", 9.87659, [0.987659, 5.5, 4.4], [0.012341])
+    certificate = full_certificate(per_step=bound, recorded=RECORDED[1:2])
+    document = parsed(page(certificate, tmp_path))
+    text = text_of(document)
+    assert "perturbs each of 4 numbers of each observation by at most 0.02 in an episode, at most 96 steps long" in text
+    assert "R = 0.02 * 19.6 = 0.392 (" in text
+    assert ("No episode has more than 96 steps" in text) is assumed
+    _, table = document.findall(".//section[@id='statement']//table[@class='numbers']")
+    values = ["certified", "9.876", "0.98765", "5.500", "4.400", "0.01235"]
+    assert [text_of(row[1]) for row in table.iter("tr")] == values
+    assert "If what can happen at each step is bounded" not in text_of(parsed(page(full_certificate(), tmp_path)))
 
 
 def test_all_that_is_certified_stands_in_the_table_rounded_down(tmp_path):

@@ -78,6 +78,7 @@ def test_the_printed_commands_make_the_same_certificate(tmp_path, monkeypatch, a
         assert evaluate([*play, "-n", "20", "--n-envs", "4", "--seed", str(seed), "-o", f"first/{seed}", *options]) == 0
     logs = ["first/3/evaluations.npz", "first/4/evaluations.npz"]
     asked = ["--min-return", "0", "--alpha", "0.1", "--targets", "5", "--probability-of", "9", "--cvar", "0.2"]
+    asked += ["--epsilon", "0.01", "--epsilon-norm", "linf"]
     assert certify([*logs, "-o", "first", *asked]) == 0
     assert report(["first/certificate.json", "-o", "report.html"]) == 0
     assert run_again(Path("report.html")) == ["sb3_camp.evaluate", "sb3_camp.evaluate", "sb3_camp.certify"]

@@ -107,7 +107,13 @@ def build_certificate(
     if per_step is not None:
         (ratio_of_steps,) = ratios_of([per_step.radius], sigma).tolist()
         certified = [bounds[kind](at, ratio_of_steps) for kind, at in asked]
-        per_step = replace(per_step, certified_return=band.expected_return(ratio_of_steps), certified=certified)
+        at_steps = recorded_bounds(logs, wanted, sigma, [per_step.radius], alpha=level, method=method)
+        per_step = replace(
+            per_step,
+            certified_return=band.expected_return(ratio_of_steps),
+            certified=certified,
+            recorded=[one.certified[0] for one in at_steps],
+        )
     reached = {exact(target): certified_radius(returns, sigma, target, **options) for target in targets}
     ratio = largest_ratio(len(returns), level, method, _n_thresholds(support, min_return))
     first = logs[0]

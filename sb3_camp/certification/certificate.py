@@ -88,6 +88,7 @@ class PerStepBound:
     :param formula: How it follows
     :param certified_return: Lower bound on the expected return at this radius
     :param certified: Lower bounds on the quantities of the certificate, in their order
+    :param recorded: The bounds on what was recorded, in their order; empty also in files of versions that left them out
     """
 
     epsilon: float | list[float]
@@ -99,6 +100,7 @@ class PerStepBound:
     formula: str
     certified_return: float | None = None
     certified: list[float] = field(default_factory=list)
+    recorded: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +239,8 @@ def parse_certificate(content: Any, path: str) -> Certificate:
     if values.get("ceiling") is not None:
         values["ceiling"] = Ceiling(values["ceiling"]["ratio"], values["ceiling"]["radius"])
     if values.get("per_step") is not None:
-        values["per_step"] = PerStepBound(**{one.name: values["per_step"].get(one.name) for one in fields(PerStepBound)})
+        known = [one.name for one in fields(PerStepBound)]
+        values["per_step"] = PerStepBound(**{key: values["per_step"][key] for key in known if key in values["per_step"]})
     values["quantities"] = [Quantity(one["kind"], one["at"], one["certified"]) for one in values.get("quantities", [])]
     for name, kind_of in (("recorded", RecordedBound), ("sources", Source)):
         known = [entry.name for entry in fields(kind_of)]
@@ -254,6 +257,10 @@ def _check_curve(path: str, values: dict[str, Any]) -> None:
     for entry in ("quantities", "recorded"):
         if any(len(one["certified"]) != len(radii) for one in values.get(entry, ())):
             raise InputError(f"{path}: {entry} must have one number certified for each of radii")
+    per_step = values.get("per_step") or {"certified": values.get("quantities", ())}
+    for entry, numbers in (("quantities", per_step["certified"]), ("recorded", per_step.get("recorded", []))):
+        if len(numbers) != len(values.get(entry, ())) and (entry == "quantities" or numbers):
+            raise InputError(f"{path}: per_step must have one number for each of {entry}")
     for name, sound in (
         ("sigma", values["sigma"] > 0),
         ("alpha", 0 < values["alpha"] < 1),
@@ -305,9 +312,11 @@ def _is_per_step(value: Any) -> bool:
         and all(_is_text(value.get(name)) for name in ("norm", "formula"))
         and _is_count(value.get("steps"))
         and isinstance(value.get("steps_assumed"), bool)
-        and (value.get("numbers") is None or _is_count(value["numbers"]))
+        and "numbers" in value
+        and (value["numbers"] is None or _is_count(value["numbers"]))
         and all(is_number(value.get(name)) for name in ("radius", "certified_return"))
         and _NUMBERS.holds(value.get("certified"))
+        and _NUMBERS.holds(value.get("recorded", []))
     )
 
 

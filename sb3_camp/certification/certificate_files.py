@@ -47,7 +47,7 @@ def certificate_writers(certificate: Certificate, folder: Path) -> dict[Path, Wr
 
 
 def _figure(certificate: Certificate) -> "Figure":
-    has_more = certificate.quantities or certificate.recorded
+    has_more = certificate.quantities or certificate.recorded or certificate.per_step
     return quantities_figure(certificate) if has_more else certificate_figure([certificate])
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from sb3_camp.certification.certificate import Certificate, PerStepBound
 from sb3_camp.certification.episode_logs import EpisodeLog
-from sb3_camp.certification.quantity_text import decimals
-from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
+from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
+from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits
 from sb3_camp.errors import InputError
 
 NORMS = ("l2", "linf")
@@ -55,16 +55,14 @@ def print_per_step(certificate: Certificate) -> None:
     bound = certificate.per_step
     if bound is None or bound.certified_return is None:
         return
-    ratio = floor_decimals(quotient(bound.radius, certificate.sigma), 3)
-    print(f"\nAgainst an adversary who perturbs {_meaning(bound, certificate)}, at most {bound.steps} steps long:")
+    print(f"\nAgainst an adversary who perturbs {meaning_of_steps(bound, certificate)}:")
     if bound.steps_assumed:
         print(f"Assumed: no episode has more than {bound.steps} steps (--steps)")
-    print(f"{bound.formula} = {floor_digits(bound.radius, 6)} ({ratio} sigma)")
-    more = "".join(
-        f", [{index}] {floor_decimals(value, decimals(one))}"
-        for index, (one, value) in enumerate(zip(certificate.quantities, bound.certified, strict=True), start=1)
-    )
-    print(f"certified return {floor_decimals(bound.certified_return, 3)}{more}")
+    print(formula_of_steps(bound, certificate))
+    (returns, value), *more = values_at_steps(bound, certificate)
+    print(f"certified {returns} {value}")
+    for name, value in more:
+        print(f"{name}: {value}")
     seen = certificate.mean_return - certificate.min_return
     if bound.certified_return - certificate.min_return < _VACUOUS * seen:
         print(
@@ -73,15 +71,47 @@ def print_per_step(certificate: Certificate) -> None:
         )
 
 
-def _meaning(bound: PerStepBound, certificate: Certificate) -> str:
-    """The bound in words, in front of "at most T steps long"."""
+def values_at_steps(bound: PerStepBound, certificate: Certificate) -> list[tuple[str, str]]:
+    """
+    :param bound: What a certificate says of a bound on each step
+    :param certificate: The certificate
+    :return: all that is certified there, the expected return first: in words, and the value, none better than it is
+    """
+    rows = [("expected return", floor_decimals(bound.certified_return or 0.0, 3))]
+    rows += [
+        (meaning(one), shown(one, [value])[0]) for one, value in zip(certificate.quantities, bound.certified, strict=True)
+    ]
+    # Files of older versions have none of what was recorded
+    of_records = zip(certificate.recorded, bound.recorded, strict=bool(bound.recorded))
+    return rows + [(meaning_of_bound(one), shown_bound(one, [value])[0]) for one, value in of_records]
+
+
+def formula_of_steps(bound: PerStepBound, certificate: Certificate) -> str:
+    """
+    :param bound: What a certificate says of a bound on each step
+    :param certificate: The certificate
+    :return: how its radius follows, with its value
+    """
+    return f"{bound.formula} = {bound.radius:.6g} ({bound.radius / certificate.sigma:.4g} sigma)"
+
+
+def meaning_of_steps(bound: PerStepBound, certificate: Certificate) -> str:
+    """
+    :param bound: What a certificate says of a bound on each step
+    :param certificate: The certificate
+    :return: what the adversary may perturb, in words
+    """
+    return f"{_perturbed(bound, certificate)} in an episode, at most {bound.steps} steps long"
+
+
+def _perturbed(bound: PerStepBound, certificate: Certificate) -> str:
     unit = "" if certificate.sensor_sigma is None else ", each in units of the sigma of its sensor"
     if isinstance(bound.epsilon, list):
-        shown = ", ".join(map(exact, bound.epsilon))
-        return f"the numbers of each observation by at most {shown} in an episode"
+        numbers = ", ".join(map(exact, bound.epsilon))
+        return f"the numbers of each observation by at most {numbers}"
     if bound.norm == "l2":
-        return f"each observation by an l2 norm of at most {exact(bound.epsilon)}{unit} in an episode"
-    return f"each of {bound.numbers} numbers of each observation by at most {exact(bound.epsilon)}{unit} in an episode"
+        return f"each observation by an l2 norm of at most {exact(bound.epsilon)}{unit}"
+    return f"each of {bound.numbers} numbers of each observation by at most {exact(bound.epsilon)}{unit}"
 
 
 def _share_with_half(certificate: Certificate, bound: PerStepBound) -> str:

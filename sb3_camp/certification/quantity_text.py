@@ -1,5 +1,7 @@
 """What a quantity of a certificate is, in words, and how its values are written."""
 
+from collections.abc import Sequence
+
 from sb3_camp.certification.certificate import Quantity
 from sb3_camp.certification.recorded_bound import AT_LEAST, RecordedBound
 from sb3_camp.certification.rounded_text import ceil_decimals, exact, floor_decimals, percent
@@ -38,20 +40,14 @@ def short_meaning(quantity: Quantity) -> str:
     return f"mean of the worst {percent(quantity.at)} of the episodes"
 
 
-def decimals(quantity: Quantity) -> int:
+def shown(quantity: Quantity, values: Sequence[float] | None = None) -> list[str]:
     """
     :param quantity: a quantity of a certificate
-    :return: how many decimals of its values people are shown
+    :param values: values of it, by default those at the radii of the certificate
+    :return: the values as text, none of them higher than it is
     """
-    return _DECIMALS_OF_PROBABILITY if quantity.kind == "probability" else _DECIMALS
-
-
-def shown(quantity: Quantity) -> list[str]:
-    """
-    :param quantity: a quantity of a certificate
-    :return: its values as text, none of them higher than it is
-    """
-    return [floor_decimals(value, decimals(quantity)) for value in quantity.certified]
+    decimals = _DECIMALS_OF_PROBABILITY if quantity.kind == "probability" else _DECIMALS
+    return [floor_decimals(value, decimals) for value in (quantity.certified if values is None else values)]
 
 
 def meaning_of_bound(bound: RecordedBound) -> str:
@@ -63,18 +59,12 @@ def meaning_of_bound(bound: RecordedBound) -> str:
     return f"{'probability' if bound.is_event else 'expected value'} of: {what}, {bound.side.replace('_', ' ')}"
 
 
-def decimals_of_bound(bound: RecordedBound) -> int:
+def shown_bound(bound: RecordedBound, values: Sequence[float] | None = None) -> list[str]:
     """
     :param bound: a bound on what was recorded
-    :return: how many decimals of its values people are shown
-    """
-    return _DECIMALS_OF_PROBABILITY if bound.is_event else _DECIMALS
-
-
-def shown_bound(bound: RecordedBound) -> list[str]:
-    """
-    :param bound: a bound on what was recorded
-    :return: its values as text, none of them better than it is
+    :param values: values of it, by default those at the radii of the certificate
+    :return: the values as text, none of them better than it is
     """
     rounded = floor_decimals if bound.side == AT_LEAST else ceil_decimals
-    return [rounded(value, decimals_of_bound(bound)) for value in bound.certified]
+    decimals = _DECIMALS_OF_PROBABILITY if bound.is_event else _DECIMALS
+    return [rounded(value, decimals) for value in (bound.certified if values is None else values)]

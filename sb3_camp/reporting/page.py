@@ -16,6 +16,7 @@ from sb3_camp.certification.sensor_table import MOST_ROWS, Sensor, sensors
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.files import read_bytes, sha256
 from sb3_camp.reporting import tested, values
+from sb3_camp.reporting.frontier import frontier_section, frontier_step
 from sb3_camp.reporting.picture import attack_names, report_picture
 from sb3_camp.reporting.reproduction import reproduction
 from sb3_camp.text import printable
@@ -46,6 +47,7 @@ def report_page(results: AgentResults) -> str:
         last_radius=floor_digits(certificate.radii[-1], 6),
         table=values.certified_table(certificate),
         targets=values.targets(certificate),
+        per_step=values.per_step(certificate),
         picture=report_picture(certificate, results.contents, results.comparisons),
         agent=tested.agent_facts(certificate),
         environment=tested.environment_facts(certificate),
@@ -62,7 +64,8 @@ def report_page(results: AgentResults) -> str:
         left_out=results.left_out,
         changed=list(map(str, changed_logs(certificate, results.file))),
         ceiling=_ceiling(certificate),
-        steps=reproduction(results),
+        frontier=frontier_section(results),
+        steps=[*reproduction(results), *([] if results.frontier is None else [frontier_step(results.frontier.content)])],
         file=str(results.file),
         digest=sha256(read_bytes(results.file)),
         version=__version__,

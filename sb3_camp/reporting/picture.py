@@ -21,6 +21,7 @@ from sb3_camp.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _WIDTH, _HEIGHT, _LINE = 7.2, 3.6, 0.18  # of a panel and of a line of its legend, in inches
 _MOST_TIPS, _MARKERS, _LONGEST_NAME = 120, 8, 40
@@ -47,7 +48,7 @@ def report_picture(
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # slow to import, and no pyplot: nothing global, no display
 
-    returns: list[Curve] = [(_EXPECTED, certificate.certified_return, _at_least(certificate.certified_return))]
+    returns: list[Curve] = [(_EXPECTED, certificate.certified_return, at_least(certificate.certified_return))]
     probabilities: list[Curve] = []
     for one in certificate.quantities:
         (probabilities if one.kind == "probability" else returns).append(
@@ -73,8 +74,7 @@ def report_picture(
             names = dict(zip(attack_names(attacks), attacks, strict=True)) if curves is returns else {}
             styles = curve_styles([*(label for label, *_ in curves), *names])
             for label, values, _ in curves:
-                line = draw_curve(axes, certificate.radii, values, literal(label), styles[label], 1)
-                line.set(marker=styles[label]["marker"], markevery=max(1, len(certificate.radii) // _MARKERS))
+                draw_marked(axes, certificate.radii, values, label, styles[label])
             for name, attack in names.items():
                 draw_attack(axes, attack, f"{literal(name)} (mean, {attack.confidence:.0%} interval)", styles[name], 1)
             if curves is returns:
@@ -83,13 +83,13 @@ def report_picture(
             axes.set_ylabel(title)
             if curves is returns:
                 axes.set_ylim(bottom=min(certificate.min_return, axes.get_ylim()[0]))
-            _finish(axes, curves is probabilities)
-            _add_tips(axes, certificate, curves, tips)
+            finish(axes, curves is probabilities)
+            add_tips(axes, certificate.radii, curves, tips, certificate.sigma)
             for name, attack in names.items():
                 _add_attack_tips(axes, name, attack, tips)
-        file = io.BytesIO()
-        figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-    return _inline(file.getvalue(), tips)
+        return inline_svg(
+            figure, tips, _PREFIX, "What is certified as a function of the radius; the numbers stand in the table"
+        )
 
 
 def attack_names(attacks: Sequence[AttackResult]) -> list[str]:
@@ -123,31 +123,63 @@ def _first(certificate: Certificate) -> str:
     return f"{floor_decimals(certificate.certified_return[0], 3)} at radius {exact(certificate.radii[0])}"
 
 
-def _at_least(values: Sequence[float]) -> list[str]:
+def at_least(values: Sequence[float]) -> list[str]:
+    """
+    :param values: Lower bounds
+    :return: the same in words, none higher than it is
+    """
     return [f"at least {floor_decimals(value, 3)}" for value in values]
 
 
-def _finish(axes: "Axes", of_probability: bool) -> None:
+def draw_marked(axes: "Axes", radii: Sequence[float], values: Sequence[float], label: str, style: dict[str, str]) -> None:
+    """
+    Draw a bound as a staircase with markers, by which it can be told from others without colours.
+
+    :param axes: Where to draw
+    :param radii: Radii, ascending
+    :param values: The bound at each of them
+    :param label: For the legend
+    :param style: See :func:`sb3_camp.certification.curve_style.curve_styles`
+    """
+    line = draw_curve(axes, radii, values, literal(label), style, 1)
+    line.set(marker=style["marker"], markevery=max(1, len(radii) // _MARKERS))
+
+
+def finish(axes: "Axes", of_probability: bool = False) -> None:
+    """
+    Put the legend of a panel above it, where it hides nothing, and name its axis of radii.
+
+    :param axes: The panel
+    :param of_probability: Whether it is of probabilities
+    """
     axes.set_xlim(left=0)
     if of_probability:
         axes.set_ylim(0, 1.02)
     axes.set_xlabel("radius: l2 norm of all changes to the observations of an episode")
     axes.grid(alpha=0.3)
-    # Above the axes, where it hides nothing
     axes.legend(fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), frameon=False)
 
 
-def _add_tips(axes: "Axes", certificate: Certificate, curves: Sequence[Curve], tips: dict[str, str]) -> None:
-    """A strip over each step of the staircases, not to be seen, that tells the bounds there."""
-    radii = certificate.radii
+def add_tips(
+    axes: "Axes", radii: Sequence[float], curves: Sequence[Curve], tips: dict[str, str], sigma: float | None = None
+) -> None:
+    """
+    Lay a strip over each step of the staircases, not to be seen, that tells the bounds there.
+
+    :param axes: The panel
+    :param radii: Radii, ascending
+    :param curves: The curves of the panel
+    :param tips: What a pointer is told, by the id of what it rests on: more is added
+    :param sigma: In multiples of which radii are told too
+    """
     shown = np.unique(np.linspace(0, len(radii) - 1, min(_MOST_TIPS, len(radii))).round().astype(int)).tolist()
     left = 0.0
     for index in shown:
         if radii[index] > left:
             # What holds at its right end holds all over the strip
             bounds = [f"{label} {texts[index]}" for label, _, texts in curves]
-            ratio = floor_decimals(quotient(radii[index], certificate.sigma), 3)
-            text = f"radius up to {floor_digits(radii[index], 6)} ({ratio} sigma): {', '.join(bounds)}"
+            ratio = "" if sigma is None else f" ({floor_decimals(quotient(radii[index], sigma), 3)} sigma)"
+            text = f"radius up to {floor_digits(radii[index], 6)}{ratio}: {', '.join(bounds)}"
             axes.axvspan(left, radii[index], facecolor="none", edgecolor="none", linewidth=0, zorder=8, gid=_tip(tips, text))
         left = max(left, radii[index])
 
@@ -177,12 +209,20 @@ def _tip(tips: dict[str, str], text: str) -> str:
     return name
 
 
-def _inline(svg: bytes, tips: dict[str, str]) -> Markup:
+def inline_svg(figure: "Figure", tips: dict[str, str], prefix: str, description: str) -> Markup:
     """
     What of matplotlib's file may stand in a page: no metadata, ids that are those of nothing else in the page, ``href``
     instead of ``xlink:href``, and its size left to the page.
+
+    :param figure: A figure
+    :param tips: What a pointer is told, by the id of what it rests on
+    :param prefix: Of all ids, another one for each picture of a page
+    :param description: What the picture shows, for whoever does not see it
+    :return: an ``svg`` element
     """
-    root = ET.fromstring(svg)  # which matplotlib has just written
+    file = io.BytesIO()
+    figure.savefig(file, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    root = ET.fromstring(file.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):
@@ -197,17 +237,17 @@ def _inline(svg: bytes, tips: dict[str, str]) -> Markup:
             element.insert(0, title)
             element.set("class", "tip")
         elif name in used:
-            element.set("id", _PREFIX + name)
+            element.set("id", prefix + name)
         for key, value in list(element.attrib.items()):
             if key == f"{_XLINK}href":
                 del element.attrib[key]
-                element.set("href", f"#{_PREFIX}{value.removeprefix('#')}")
+                element.set("href", f"#{prefix}{value.removeprefix('#')}")
             elif "url(#" in value:
-                element.set(key, value.replace("url(#", f"url(#{_PREFIX}"))
+                element.set(key, value.replace("url(#", f"url(#{prefix}"))
     root.attrib = {
         "viewBox": root.attrib["viewBox"],
         "class": "picture",
         "role": "img",
-        "aria-label": "What is certified as a function of the radius; the numbers stand in the table below",
+        "aria-label": description,
     }
     return Markup(ET.tostring(root, encoding="unicode"))

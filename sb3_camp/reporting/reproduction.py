@@ -10,7 +10,7 @@ from sb3_camp.attack_runs.agent_results import AgentResults, ComparedAttack
 from sb3_camp.attack_runs.attack_result import AttackSettings
 from sb3_camp.certification.assumptions import GIVEN
 from sb3_camp.certification.build import default_radii
-from sb3_camp.certification.certificate import Certificate, Source
+from sb3_camp.certification.certificate import Certificate, PerStepBound, Source
 from sb3_camp.certification.episode_logs import EpisodeLog, read_log
 from sb3_camp.certification.recorded_bound import AT_LEAST, AT_MOST
 from sb3_camp.certification.rounded_text import exact
@@ -200,7 +200,14 @@ def _certify(certificate: Certificate, logs: Sequence[str]) -> list[str]:
         names = _keys([one.key for one in certificate.recorded if one.side == side])
         words += [option, *names] if names else []
     worst = [f"{one.key}:{exact(one.worst)}" for one in certificate.recorded if not one.is_event]
-    return words + (["--worst", *worst] if worst else [])
+    words += ["--worst", *worst] if worst else []
+    return words + ([] if certificate.per_step is None else _per_step(certificate.per_step))
+
+
+def _per_step(bound: PerStepBound) -> list[str]:
+    epsilon = bound.epsilon if isinstance(bound.epsilon, list) else [bound.epsilon]
+    steps = ["--steps", str(bound.steps)] if bound.steps_assumed else []
+    return ["--epsilon", *map(exact, epsilon), "--epsilon-norm", bound.norm, *steps]
 
 
 def _support(values: Sequence[float]) -> list[str]:

@@ -9,6 +9,7 @@ from sb3_camp.attack_runs.agent_results import AgentResults
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.attack_runs.verdict import Strongest, strongest
 from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.per_step import formula_of_steps, meaning_of_steps, values_at_steps
 from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
 from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits, quotient
 from sb3_camp.errors import InputError
@@ -78,6 +79,37 @@ def certified_table(certificate: Certificate) -> Table:
             ]
         )
     return Table(head, rows)
+
+
+class OfSteps(NamedTuple):
+    """
+    :param meaning: What the adversary may perturb at each step, in words
+    :param formula: How the radius follows
+    :param assumed: The number of steps, if only whoever made the certificate says so
+    :param table: What is certified at that radius
+    """
+
+    meaning: str
+    formula: str
+    assumed: int | None
+    table: Table
+
+
+def per_step(certificate: Certificate) -> OfSteps | None:
+    """
+    :param certificate: the certificate
+    :return: what is certified against a bound on each step, None if that was not asked for
+    """
+    bound = certificate.per_step
+    if bound is None:
+        return None
+    rows = [list(row) for row in values_at_steps(bound, certificate)]
+    return OfSteps(
+        meaning_of_steps(bound, certificate),
+        formula_of_steps(bound, certificate),
+        bound.steps if bound.steps_assumed else None,
+        Table(["what", "certified"], rows),
+    )
 
 
 def targets(certificate: Certificate) -> list[tuple[str, str | None]]:
