@@ -30,7 +30,7 @@ from sb3_camp.certification.printed_report import print_report
 from sb3_camp.certification.recorded_bounds import Wanted, band_alpha
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.certification.support_argument import find_support
-from sb3_camp.command_line import exit_status, invocation
+from sb3_camp.command_line import CommandParser, exit_status, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.files import only_writer, read_bytes, sha256
 from sb3_camp.plugins import load_plugins
@@ -54,7 +54,7 @@ def command_parser() -> argparse.ArgumentParser:
     """
     :return: parser of the command line
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="certify",
         usage=f"{invocation('certify')} PATH [PATH ...] [options]",
         description="Certify the expected return of a smoothed policy under attacks on its observations.",

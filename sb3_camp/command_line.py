@@ -1,11 +1,17 @@
-"""How the commands of the package end: status 2 for bad input, 3 for a contradicted certificate, 130 if interrupted."""
+"""
+How the commands of the package begin and end: negative numbers are values; status 2 for bad input, 3 for a contradicted
+certificate, 130 if interrupted.
+"""
 
+import argparse
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from sb3_camp.errors import CertificateViolation, InputError
 from sb3_camp.text import printable
@@ -14,6 +20,14 @@ INTERRUPTED = 130
 _VIOLATION = 3  # not 1, with which Python ends for an error of the program
 _BROKEN_PIPE = 128 + 13
 """What a shell reports for a program that SIGPIPE has ended."""
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser to which ``-1e6`` and ``-150@0.4`` are values and no options, as to that of Python 3.14."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._negative_number_matcher = re.compile(r"-\.?\d")
 
 
 def invocation(command: str) -> str:

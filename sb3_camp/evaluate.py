@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sb3_camp.command_line import exit_status, invocation
+from sb3_camp.command_line import CommandParser, exit_status, invocation
 from sb3_camp.evaluation.sigma_argument import HELP as SIGMA_HELP
 from sb3_camp.evaluation.zoo_arguments import N_ENVS, N_EPISODES, N_NATIVE_ENVS, add_zoo_arguments, parse
 
@@ -18,7 +18,7 @@ def command_parser() -> argparse.ArgumentParser:
     """
     :return: parser of the command line
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="evaluate",
         usage=f"{invocation('evaluate')} --algo ALGO --env ENV [-f FOLDER | --model PATH --sigma S] [options]",
         description="Play exactly N independent episodes of one fixed policy on noisy observations, for a certificate.",

@@ -20,6 +20,7 @@ from support.run_folders import NORMALISER, STACK, make_run, noise
 import sb3_camp
 from sb3_camp.certification.bands import largest_ratio
 from sb3_camp.certification.bounds import certified_radius, certified_return
+from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.command_line import spelled
 from sb3_camp.files import only_writer
 from sb3_camp.plot import main as plot
@@ -359,3 +360,12 @@ def test_two_seeds_of_one_model_are_pooled(tmp_path):
         certificate["certified_return"], certified_return(pooled, 0.4, certificate["radii"]), rtol=1e-12
     )
     assert not any(math.isnan(value) for value in certificate["certified_return"])
+
+
+@pytest.mark.parametrize("number", ["-1e3", "-1000", "-1E+3", "-1000.0"])
+def test_a_negative_number_is_no_option_however_it_is_written(tmp_path, capsys, number):
+    path = write_evaluation(tmp_path / "evaluations.npz", RETURNS - 500, RETURNS.astype(int), env_id="Own-v0")
+    assert certify(path, "--min-return", number, "--targets", "-5e2", "-4.5e2", "--probability-of", "-.5e3") == 0
+    certificate = read_certificate(tmp_path / "certificate.json")
+    assert certificate.min_return == -1000 and list(certificate.targets) == ["-500", "-450"]
+    assert certificate.quantities[0].at == -500

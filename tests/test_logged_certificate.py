@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -104,3 +105,21 @@ def test_tensorboard_shows_it(tmp_path):
     for name, value in EXPECTED.items():
         (event,) = events.Scalars(name)
         assert event.step == 1000 and event.value == pytest.approx(value, rel=1e-6)
+
+
+def test_no_name_has_a_character_that_mlflow_refuses_and_none_is_lost(tmp_path):
+    keys = ["dist[0]", "dist(0)", "dist_0_", "größe %", "a/b:c d-e.f"]
+    bounds = [recorded_bound(key, [0.1 * place] * 5) for place, key in enumerate(keys, start=1)]
+    odd = replace(certificate(tmp_path), recorded=bounds, targets={"1e+06": 0.5})
+    numbers = logged_numbers(odd, radii=[0.4])
+    assert all(re.fullmatch(r"[A-Za-z0-9_\-. :/]+", name) for name in numbers)
+    assert [numbers[f"certificate/{name}"] for name in ("dist_0__last_at_most_0.4", "dist_0__last_at_most_0.4_no_2")] == [
+        0.1,
+        0.2,
+    ]
+    assert numbers["certificate/dist_0__last_at_most_0.4_no_3"] == pytest.approx(0.3)
+    assert (
+        numbers["certificate/gr__e___last_at_most_0.4"] == 0.4 and numbers["certificate/a/b:c d-e.f_last_at_most_0.4"] == 0.5
+    )
+    assert numbers["certificate/certified_radius_1e_06"] == 0.5
+    assert len(numbers) == 4 + 1 + len(odd.quantities) + len(keys) + 1 + (odd.ceiling is not None)

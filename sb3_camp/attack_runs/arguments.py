@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from sb3_camp.attack_names import ALL, LEARNED, ROBUST_SARSA, TRANSFER
-from sb3_camp.command_line import invocation
+from sb3_camp.command_line import CommandParser, invocation
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.sigma_argument import ShareOfDeviation, parse_sigma
 from sb3_camp.evaluation.zoo_arguments import add_zoo_arguments
@@ -20,7 +20,7 @@ def command_parser() -> argparse.ArgumentParser:
     """
     :return: parser of the command, which needs neither PyTorch nor the zoo
     """
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="attack",
         usage=f"{invocation('attack')} --algo ALGO --env ENV [-f FOLDER | --model PATH] [--attack NAME] [options]",
         description="Play exactly N episodes of one fixed policy at each budget of an adversary on its observations.",

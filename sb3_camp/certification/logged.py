@@ -1,6 +1,7 @@
 """The main numbers of a certificate where a training is logged: TensorBoard, W&B, MLflow, by way of SB3's logger."""
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
 _SIGMAS = (0.0, 0.5, 1.0, 2.0)
 _PREFIX = "certificate/"
+_OTHER = re.compile(r"[^A-Za-z0-9_\-. :/]")
 _LONGEST_NAME = len(_PREFIX) + 33
 
 
@@ -22,7 +24,8 @@ def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = Non
     :return: what :func:`log_certificate` logs, by name: ``certificate/certified_return_R`` for each radius R, the same for
         each of ``quantities`` (``certificate/probability_of_150_R``) and ``recorded`` (``certificate/crashed_any_at_most_R``),
         ``certificate/certified_radius_T`` for each target T (nan: not certified), and ``mean_return``, ``sigma``, ``alpha``,
-        ``n_episodes`` and ``ceiling_radius``. Radii beyond the certificate are left out
+        ``n_episodes`` and ``ceiling_radius``. Radii beyond the certificate are left out. Names hold letters, digits and
+        ``_-. :/`` only: other characters of a recorded key become underscores
     """
     numbers = {
         "mean_return": certificate.mean_return,
@@ -41,7 +44,17 @@ def logged_numbers(certificate: Certificate, radii: Sequence[float] | None = Non
             numbers |= {f"{name}_{exact(radius)}": values[index] for name, values in curves.items()}
     for target, reached in certificate.targets.items():
         numbers[f"certified_radius_{target}"] = math.nan if reached is None else reached
-    return {f"{_PREFIX}{name}": value for name, value in numbers.items()}
+    return {f"{_PREFIX}{name}": value for name, value in zip(_accepted(list(numbers)), numbers.values(), strict=True)}
+
+
+def _accepted(names: Sequence[str]) -> list[str]:
+    """Names that MLflow accepts, distinct: of other characters than these, as in the key of a recorded entry, underscores."""
+    accepted: list[str] = []
+    for name in names:
+        plain = _OTHER.sub("_", name)
+        others = sum(_OTHER.sub("_", earlier) == plain for earlier in names[: len(accepted)])
+        accepted.append(f"{plain}_no_{others + 1}" if others else plain)
+    return accepted
 
 
 def log_certificate(
