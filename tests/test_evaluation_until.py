@@ -123,6 +123,13 @@ def test_what_is_recorded_has_its_share_of_each_look(tmp_path, capsys):
     assert certificate.value_at(RADIUS) >= 2
 
 
+@pytest.mark.parametrize("target", ["-1.5@0.1", "-1e2@0.1", "-0@0.1"])
+def test_a_target_may_be_negative(model, tmp_path, target):
+    options = ["--model", model, "--sigma", SIGMA, "-o", tmp_path, "--n-envs", 4, "--until", target, "--max-episodes", 40]
+    assert evaluate(*options, "--looks", 2, "--min-return", "-2e2", env="CartPole-v1") == 0
+    assert float(str(read(tmp_path / "evaluations.npz")["until"]).partition("@")[0]) == float(target.partition("@")[0])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

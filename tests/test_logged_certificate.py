@@ -119,7 +119,7 @@ def test_no_name_has_a_character_that_mlflow_refuses_and_none_is_lost(tmp_path):
     ]
     assert numbers["certificate/dist_0__last_at_most_0.4_no_3"] == pytest.approx(0.3)
     assert (
-        numbers["certificate/gr__e___last_at_most_0.4"] == 0.4 and numbers["certificate/a/b:c d-e.f_last_at_most_0.4"] == 0.5
+        numbers["certificate/gr__e __last_at_most_0.4"] == 0.4 and numbers["certificate/a/b:c d-e.f_last_at_most_0.4"] == 0.5
     )
     assert numbers["certificate/certified_radius_1e_06"] == 0.5
     assert len(numbers) == 4 + 1 + len(odd.quantities) + len(keys) + 1 + (odd.ceiling is not None)

@@ -9,6 +9,7 @@ from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.utils import set_random_seed
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_camp.certification.episode_logs import MOST
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episode_seeds import check_seeds, seed_episodes
 from sb3_camp.evaluation.independent_actions import actor, check_no_masks
@@ -149,6 +150,19 @@ def by_turns(of_envs: Sequence[Sequence[_T]]) -> list[_T]:
     """
     most = max(map(len, of_envs), default=0)
     return [values[k] for k in range(most) for values in of_envs if k < len(values)]
+
+
+def check_finite(episodes: Episodes) -> None:
+    """
+    :param episodes: Episodes
+    :raises InputError: if a return is not finite, or so large that nothing can be certified from it
+    """
+    bad = np.flatnonzero(~(np.abs(episodes.returns) <= MOST))
+    if bad.size:
+        raise InputError(
+            f"an episode returned {episodes.returns[bad[0]]}: rewards must be finite numbers, and their sum at most {MOST:g}, "
+            "or nothing can be certified: see to it in the environment"
+        )
 
 
 def leave_games(env: VecEnv) -> bool:

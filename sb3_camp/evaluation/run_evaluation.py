@@ -29,7 +29,7 @@ from sb3_camp.evaluation.checkpoint import check_spaces, load_checkpoint
 from sb3_camp.evaluation.env_versions import env_versions
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, n_seeds, plan_chunks
-from sb3_camp.evaluation.episodes import Episodes, joined, play_episodes
+from sb3_camp.evaluation.episodes import Episodes, check_finite, joined, play_episodes
 from sb3_camp.evaluation.evaluation_file import (
     Settings,
     as_json,
@@ -110,8 +110,7 @@ def run_evaluation(args: argparse.Namespace) -> None:
     content = read_bytes(model_path)
     model = load_checkpoint(model_path, ALGOS[args.algo], args.device, agent.smoothed(None, None).spaces, content)
     if isinstance(sigma, ShareOfDeviation):
-        on_normalized = args.noise_on == "normalized"
-        sigma = sigma.share if on_normalized else measured_sigma(sigma.share, agent, model, args.seed)
+        sigma = measured_sigma(sigma.share, agent, model, args.seed, on_normalized=args.noise_on == "normalized")
     environment, noise = _smoothed(agent, sigma, args.noise_on)
     environment = replace(environment, recorded=parse_keys(args.record))
     native = _plays_native(environment, args.vec_env)
@@ -205,6 +204,7 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
             if stopping is not None and stopping.is_met(episodes.returns):
                 break
             new = play(chunk, lambda _: bar.update())
+            check_finite(new)
             episodes = joined([episodes, new])
             check_recorded(evaluation.environment, episodes)
             n_steps += int(new.lengths.sum())

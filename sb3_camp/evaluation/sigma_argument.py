@@ -59,17 +59,19 @@ def parse_sigma(words: Sequence[str] | None) -> Sigma | ShareOfDeviation | None:
     return numbers[0]
 
 
-def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int) -> Sigma:
+def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int, *, on_normalized: bool = False) -> Sigma:
     """
     A share of the standard deviation of each entry of the observation, without noise and before any frame stack.
 
-    For normalised observations these are the deviations by which they are normalised. For others they are measured over all
-    steps of 100 episodes, which are not those of the evaluation. A picture has one deviation for all of its pixels.
+    For normalised entries these are the deviations by which they are normalised, or 1 behind their normaliser. For others they
+    are measured over all steps of 100 episodes, which are not those of the evaluation. A picture has one deviation for all of
+    its pixels.
 
     :param share: Share, positive
     :param agent: The agent, in an environment without noise
     :param model: Its policy
     :param seed: Seed of the episodes
+    :param on_normalized: Whether the noise will be behind the normaliser
     :return: The standard deviations of the noise; 0 for an entry that never changes, which a certificate then does not cover
     :raises InputError: if the environment has noise already, or if nothing changes
     """
@@ -80,25 +82,35 @@ def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int) 
         raise InputError(
             f"--sigma auto: {agent.environment.env_id} has a noise of sigma {noise.sigma:g} already: leave it out"
         )
+    environment, known = agent.environment, {}
     if agent.normalization is not None:
-        return _shares_of_statistics(share, agent.normalization)
-    with agent.environment.single() as env:
+        environment = environment.with_normalization(agent.normalization)
+        known = _of_normalised(share, agent.normalization, on_normalized)
+    with environment.single() as env:
         frame = env.observation_space
+    if not isinstance(known, dict):
+        return known
+    if isinstance(frame, spaces.Dict) and known.keys() >= frame.spaces.keys():
+        return share if on_normalized else known
     observed: list[Any] = []
-    with replace(agent.environment, vec_env="dummy").opened(_N_ENVS) as envs:
+    with replace(environment, vec_env="dummy").opened(_N_ENVS) as envs:
         play_episodes(
             model, envs, _N_EPISODES, seed=seed, on_step=lambda shown, counted: observed.append(_kept(shown, counted))
         )
     if isinstance(frame, spaces.Dict):
-        return {key: _share(share, [one[key] for one in observed], entry) for key, entry in frame.spaces.items()}
+        measured = {key: entry for key, entry in frame.spaces.items() if key not in known}
+        return {**known, **{key: _share(share, [one[key] for one in observed], entry) for key, entry in measured.items()}}
     return _share(share, observed, frame)
 
 
-def _shares_of_statistics(share: float, normalization: dict[str, Any]) -> Sigma:
+def _of_normalised(share: float, normalization: dict[str, Any], on_normalized: bool) -> Any:
+    """Sigma of the normalised entries, by name for a Dict observation."""
+
+    def of_entry(variances: Any) -> Any:
+        return share if on_normalized else (share * np.sqrt(np.asarray(variances))).tolist()
+
     variances = normalization["var"]
-    if isinstance(variances, dict):
-        return {key: (share * np.sqrt(np.asarray(values))).tolist() for key, values in variances.items()}
-    return (share * np.sqrt(np.asarray(variances))).tolist()
+    return {key: of_entry(own) for key, own in variances.items()} if isinstance(variances, dict) else of_entry(variances)
 
 
 def _kept(shown: Any, counted: np.ndarray) -> Any:
@@ -110,10 +122,15 @@ def _kept(shown: Any, counted: np.ndarray) -> Any:
 def _share(share: float, observed: list[np.ndarray], space: spaces.Space) -> Any:
     values = np.concatenate(observed).astype(np.float64)
     if len(space.shape or ()) != 1:
-        return share * float(values.std())
+        return share * float(_deviations(values, None))
     # Of stacked frames the newest, which is the last
-    deviations = values[..., -space.shape[0] :].std(axis=0)  # type: ignore[index]
+    deviations = _deviations(values[..., -space.shape[0] :], 0)  # type: ignore[index]
     return [float(f"{share * deviation:.6g}") for deviation in deviations]
+
+
+def _deviations(values: np.ndarray, axis: int | None) -> np.ndarray:
+    """Standard deviations; 0 of what does not change, without the rounding error of its mean."""
+    return np.where(np.ptp(values, axis=axis) > 0, values.std(axis=axis), 0.0)
 
 
 def _value(text: str) -> Any:

@@ -7,7 +7,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation.behaviour_checks import N_COPIES, check_behaviour
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import plan_chunks
-from sb3_camp.evaluation.episodes import Episodes, joined, play_episodes
+from sb3_camp.evaluation.episodes import Episodes, check_finite, joined, play_episodes
 from sb3_camp.evaluation.independent_actions import fixed_policy
 
 
@@ -30,8 +30,8 @@ def smoothed_episodes(
     :param n_envs: Number of envs that play at once
     :param deterministic: Whether the policy is to act without random choices
     :return: the episodes; their returns are what :func:`sb3_camp.certified_return` takes, with the sigma of the noise
-    :raises InputError: if there is no noise, if the policy may see past it, if episodes depend on each other, or if the policy
-        changes while it plays
+    :raises InputError: if there is no noise, if the policy may see past it, if episodes depend on each other, if the policy
+        changes while it plays, or if returns are not finite
     """
     noise = environment.smoothing_noise()
     if noise is None or noise.sigma == 0:
@@ -45,5 +45,6 @@ def smoothed_episodes(
             for chunk in plan_chunks(n_episodes, n_envs, seed)
         ]
     episodes = joined(played)
+    check_finite(episodes)
     check_independent(episodes.returns, episodes.lengths, n_envs)
     return episodes

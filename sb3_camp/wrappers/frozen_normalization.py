@@ -1,5 +1,6 @@
 """Normalising observations by statistics that do not change, as Stable-Baselines3's VecNormalize does outside of training."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ class FrozenNormalizeObservation(gym.ObservationWrapper, gym.utils.RecordConstru
         if not isinstance(space, spaces.Box) or not means.shape == variances.shape == space.shape:
             what = "the observation" if key is None else f"the entry {key!r}"
             shapes = f"means of shape {means.shape} and variances of shape {variances.shape}"
-            raise InputError(f"a normaliser with {shapes} does not fit {what}, which is {space}")
+            raise InputError(f"a normaliser with {shapes} does not fit {what}, which is {space}{_stacked(means, space)}")
         if not (np.all(np.isfinite(means)) and np.all(np.isfinite(variances) & (variances >= 0))):
             raise InputError("the statistics of a normaliser must be finite, and its variances at least 0")
         self._of_entry[key] = means, np.sqrt(variances + epsilon)
@@ -83,3 +84,14 @@ class FrozenNormalizeObservation(gym.ObservationWrapper, gym.utils.RecordConstru
 
     def _normalised(self, values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         return np.clip((values - mean) / deviation, -self.clip_obs, self.clip_obs).astype(np.float32)
+
+
+def _stacked(means: np.ndarray, space: spaces.Space) -> str:
+    """What to do about statistics of stacked frames, where these may be some."""
+    n_frames, rest = divmod(means.size, math.prod(space.shape or (0,)) or means.size + 1)
+    if rest or n_frames < 2:
+        return ""
+    return (
+        f": these may be the statistics of {n_frames} stacked frames (VecNormalize around VecFrameStack), which cannot be "
+        "placed: in training, normalise each frame and then stack, as the zoo does (VecFrameStack around VecNormalize)"
+    )
