@@ -83,7 +83,14 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
 
 
 @pytest.mark.parametrize(
-    ("name", "table"), [("cartpole", "cartpole_50k"), ("paper", "paper_50k"), ("highway", "highway_4k"), ("wang", "wang")]
+    ("name", "table"),
+    [
+        ("cartpole", "cartpole_50k"),
+        ("paper", "paper_50k"),
+        ("highway", "highway_4k"),
+        ("wang", "wang"),
+        ("imitation", "imitation"),
+    ],
 )
 def test_the_studies_of_docs_results_are_those_of_its_tables(name, table):
     found = study_module.read_study(STUDIES / f"{name}.yml")
