@@ -13,13 +13,11 @@ from gymnasium import spaces
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from support.small_camp import noisy_cartpole, same, small_model, weights
+from support.small_camp import needs_compiler, noisy_cartpole, same, small_model, trained_states, weights
 
 from sb3_camp import CAMPDQN
 from sb3_camp.camp_dqn import compile_choice
-from sb3_camp.camp_dqn.compile_choice import expected_updates, is_worth_compiling, what_is_missing
-
-needs_compiler = pytest.mark.skipif(what_is_missing(th.device("cpu")) is not None, reason="needs a C++ compiler")
+from sb3_camp.camp_dqn.compile_choice import expected_updates, is_worth_compiling
 
 
 class Images(gym.Env):
@@ -39,16 +37,6 @@ class Images(gym.Env):
 
 class Dicts(Images):
     observation_space = spaces.Dict(image=Images.observation_space, vector=spaces.Box(-1, 1, (3,), np.float32))
-
-
-def trained_states(model):
-    """All that training changes: weights, moments and steps of Adam."""
-    states = []
-    for policy in (model.policy, model.reference_policy):
-        states += weights(policy)
-        if getattr(policy, "optimizer", None) is not None:
-            states += [value[name].clone() for value in policy.optimizer.state.values() for name in sorted(value)]
-    return states
 
 
 def train_both(n_updates, n_calls, batch_size=32, env=noisy_cartpole, **kwargs):

@@ -9,8 +9,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.dqn import DQN
-from support.small_camp import noisy_cartpole, same, small_model, weights
-from test_camp_compiled import needs_compiler, trained_states
+from support.small_camp import needs_compiler, noisy_cartpole, same, small_model, trained_states, weights
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper, train_seeds
 from sb3_camp.errors import InputError

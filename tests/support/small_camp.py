@@ -1,11 +1,15 @@
 """A small CAMPDQN on noisy CartPole, and what the tests look at in it."""
 
+import pytest
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper
+from sb3_camp.camp_dqn.compile_choice import what_is_missing
 from sb3_camp.camp_dqn.replay_buffers import Actor
+
+needs_compiler = pytest.mark.skipif(what_is_missing(th.device("cpu")) is not None, reason="needs a C++ compiler")
 
 
 def noisy_cartpole(n_envs: int = 1, seed: int = 0):
@@ -65,3 +69,13 @@ class Trace(BaseCallback):
         self.rows.append(self.model.replay_buffer.pos)
         self.observations.append(self.model._last_obs.copy())
         return True
+
+
+def trained_states(model):
+    """All that training changes: weights, moments and steps of Adam."""
+    states = []
+    for policy in (model.policy, model.reference_policy):
+        states += weights(policy)
+        if getattr(policy, "optimizer", None) is not None:
+            states += [value[name].clone() for value in policy.optimizer.state.values() for name in sorted(value)]
+    return states
