@@ -64,6 +64,17 @@ def test_nothing_below_imports_the_root_of_the_package():
     assert [name for name, others in IMPORTS.items() if "sb3_camp" in others and name not in allowed] == []
 
 
+def test_a_folder_imports_from_those_above_it_in_the_list_for_contributors():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = re.findall(r"(\w+)/", page[page.index("    sb3_camp/\n") : page.index("A folder imports")])[1:]
+    assert set(folders) == {path.parent.name for path in (ROOT / "sb3_camp").glob("*/__init__.py")}
+    for name, others in IMPORTS.items():
+        home = name.split(".")[1] if name != "sb3_camp" else ""
+        if home in folders:
+            above = folders[: folders.index(home) + 1]
+            assert {other.split(".")[1] for other in others if other != "sb3_camp"} & set(folders) <= set(above), name
+
+
 @pytest.mark.parametrize("room", ["certification", "runs", "files", "errors", "version", "command_line"])
 def test_what_certify_needs_imports_neither_players_nor_attacks(room):
     upper = ("sb3_camp.evaluation", "sb3_camp.attack", "sb3_camp.tuning", "sb3_camp.camp_dqn", "sb3_camp.zoo")

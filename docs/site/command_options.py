@@ -65,7 +65,7 @@ def _meaning(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _escaped(text: str) -> str:
-    for character in "\\*`_|":
+    for character in "\\*`_|@":  # a number@radius is no address
         text = text.replace(character, f"\\{character}")
     return text
 
