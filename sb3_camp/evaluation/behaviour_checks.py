@@ -18,6 +18,8 @@ from sb3_camp.runs.noise_placement import SmoothingNoise
 
 _SEED, _STRIDE = 2**29, 16
 _N_STEPS, _N_STEPS_BETWEEN = 4, 8
+# How often it is looked again, each time after other episodes, where one of them differs
+_MORE_TIMES = 3
 
 
 class _Copy(NamedTuple):
@@ -54,8 +56,9 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
     - Two noises on the same course must give different observations, at the reset and at the steps. Where they do not, though
       another course is seen as another one, the policy sees past the noise.
     - A reset with a seed must lead to what it led to when the environment was new. Where it does not, episodes depend on each
-      other. An environment whose copies do not even agree when they are new draws at random in a way of its own, and passes,
-      unless each copy repeats itself: then it drew when it was built.
+      other. One episode that differs passes, if it stays the only one: the third episode of a BipedalWalker differs from all
+      others in small digits. An environment whose copies do not even agree when they are new draws at random in a way of its
+      own, and passes, unless each copy repeats itself: then it drew when it was built.
 
     :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
     :param clean_keys: Entries of a Dict observation that have no noise
@@ -63,13 +66,16 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
     :raises InputError: if one of these does not hold
     """
     new = list(_played(env, _COPIES, _N_STEPS))
-    for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
-        pass
-    used = list(_played(env, _COPIES, _N_STEPS))
+    used = _played_after_others(env)
     if noisy and env.has_attr("choose_noise"):
         _check_noise(new, clean_keys)
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
-        _check_memory(new, used)
+        if not _same_course(new, used) and not all(_same_course(new, _played_after_others(env)) for _ in range(_MORE_TIMES)):
+            raise InputError(
+                "a reset with the same seed does not lead to the same observations once other episodes have been played, so "
+                "episodes depend on each other (statistics that move, a curriculum, random numbers that the seed does not "
+                "reach): take that out, or see to it that reset forgets what was before"
+            )
     elif all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(len(_COPIES))):
         raise InputError(
             "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: what "
@@ -122,11 +128,11 @@ def _check_noise(new: list[dict[str, np.ndarray]], clean_keys: Collection[str]) 
                 )
 
 
-def _check_memory(new: list[dict[str, np.ndarray]], used: list[dict[str, np.ndarray]]) -> None:
-    for before, after in zip(new, used, strict=True):
-        if not _same(before, _FIRST, after, _FIRST):
-            raise InputError(
-                "a reset with the same seed does not lead to the same observations once other episodes have been played, so "
-                "episodes depend on each other (statistics that move, a curriculum, random numbers that the seed does not "
-                "reach): take that out, or see to it that reset forgets what was before"
-            )
+def _played_after_others(env: VecEnv) -> list[dict[str, np.ndarray]]:
+    for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
+        pass
+    return list(_played(env, _COPIES, _N_STEPS))
+
+
+def _same_course(one: list[dict[str, np.ndarray]], other: list[dict[str, np.ndarray]]) -> bool:
+    return all(_same(before, _FIRST, after, _FIRST) for before, after in zip(one, other, strict=True))
