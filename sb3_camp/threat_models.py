@@ -11,7 +11,7 @@ certificates speak of. ``step-l2`` and ``step-linf``: the norm of what is added 
 THREATS: tuple[Threat, ...] = get_args(Threat)
 
 _BOUND = {
-    "episode-l2": "l2 norm of the attack on the observations of an episode",
+    "episode-l2": "l2 norm of the attack on an episode",
     "step-l2": "l2 norm of the attack on each observation",
     "step-linf": "l-infinity norm of the attack on each observation",
 }

@@ -319,3 +319,22 @@ def test_both_needs_one_certificate_and_an_attack(run, tmp_path, capsys):
 def test_no_attack_at_all_is_refused():
     with pytest.raises(InputError, match="no attack"):
         attack_figure([])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"sigma": 1.0, "sensor_sigma": [0.1, 0.2, 0.3, 0.4]},
+        {"threat": "step-linf", "sigma": 1.0, "sensor_sigma": [0.1, 0.2, 0.3, 0.4]},
+        {"threat": "step-l2"},
+    ],
+)
+def test_no_text_runs_out_of_the_picture(tmp_path, settings):
+    figure = attack_figure([read_attack(write(tmp_path, **settings) / "attack.json")])
+    figure.draw_without_rendering()
+    assert figure._supxlabel.get_text().endswith("each sensor's sigma" if "sensor_sigma" in settings else "of the observation")
+    width, height = figure.bbox.width, figure.bbox.height
+    for text in (figure._supxlabel, figure._supylabel, figure._suptitle):
+        box = text.get_window_extent()
+        assert box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height, text.get_text()

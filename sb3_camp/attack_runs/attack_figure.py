@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings
 from sb3_camp.attack_runs.consistency import Comparison
 from sb3_camp.certification.certificate import Certificate
-from sb3_camp.certification.certificate_figure import check_one_environment, draw_certificate, norm_unit, variants
+from sb3_camp.certification.certificate_figure import SENSOR_UNIT, check_one_environment, draw_certificate, norm_unit, variants
 from sb3_camp.certification.curve_style import check_labels, curve_styles, literal, shown_label
 from sb3_camp.certification.rounded_text import confidence, exact
 from sb3_camp.errors import InputError
@@ -76,7 +76,10 @@ def attack_figure(
         fontsize="small",
     )
     threat = attacks[0].settings.threat
-    unit_text = norm_unit([] if certificate is None else [certificate], pixels)
+    if any(attack.settings.sensor_sigma is not None for attack in attacks):
+        unit_text = SENSOR_UNIT
+    else:
+        unit_text = norm_unit([] if certificate is None else [certificate], pixels)
     figure.supxlabel(f"{size_name(threat)}: {bound_text(threat)}, {unit_text}", fontsize="medium")
     figure.supylabel("mean return" + ("" if certificate is None else ", certified expected return"), fontsize="medium")
     return figure

@@ -24,6 +24,8 @@ BAND_TITLES = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pear
 """What the methods compute, for a title."""
 NORM = "l2 norm of the attack on an episode"
 """What radii and budgets are, for the axis of a picture."""
+SENSOR_UNIT = "in units of each sensor's sigma"
+"""The unit of both where each sensor has a sigma of its own."""
 
 
 def certificate_figure(
@@ -129,7 +131,7 @@ def norm_unit(certificates: Sequence[Certificate], pixels: bool) -> str:
     if certificates and all(certificate.pixels for certificate in certificates):
         return "in pixel values"
     if any(certificate.sensor_sigma is not None for certificate in certificates):
-        return "in units of each sensor's sigma"
+        return SENSOR_UNIT
     return "in units of the observation"
 
 
