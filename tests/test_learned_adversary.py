@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from scipy.special import ndtr
 from stable_baselines3 import DQN, PPO
-from support.attack_agents import attack, result, save_balancing
+from support.attack_agents import POLE, attack, result, save_balancing
 from support.attacked_envs import linear_policy, vector_space
 
 from sb3_camp.attack_runs.adversary_training import adversary_env
@@ -188,6 +188,27 @@ def test_command_trains_an_adversary_for_a_bound_on_each_step(tmp_path, capsys, 
     assert "its action_space is" in capsys.readouterr().err
     assert attack(*common, "--epsilon", 0, "-o", tmp_path / "d", env="CartPole-v1") == 2
     assert "needs --epsilon above 0" in capsys.readouterr().err
+
+
+def test_a_resumed_attack_does_not_take_an_adversary_that_was_trained_for_something_else(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sb3_camp.learned_adversary.training._STEPS_PER_UPDATE", 64)
+    model = save_balancing(tmp_path / "agent.zip")
+    common = ("--model", model, "--sigma", 0.3, "-n", 4, "--attack", "learned", "-o", tmp_path / "a", "--resume")
+
+    def trained(*arguments):
+        """Whether another adversary was trained, after an attack that was interrupted before its first episodes."""
+        (tmp_path / "a" / "attack.json").unlink(missing_ok=True)
+        assert attack(*common, *arguments, env=POLE) == 0
+        return "Training an adversary" in capsys.readouterr().out
+
+    assert trained("--budget", 0.5, "--adversary-timesteps", 64)
+    assert not trained("--budget", 0.5, "--adversary-timesteps", 64)
+    assert not trained("--budget", 0, 0.5, "--adversary-timesteps", 64), "the largest is the same"
+    assert trained("--budget", 1, "--adversary-timesteps", 64)
+    assert trained("--budget", 1, "--adversary-timesteps", 128)
+    assert trained("--threat", "step-linf", "--epsilon", 1, "--adversary-timesteps", 128)
+    (tmp_path / "a" / "adversary.trained_for.json").unlink()
+    assert not trained("--threat", "step-linf", "--epsilon", 1, "--adversary-timesteps", 128), "as of earlier versions"
 
 
 def test_game_of_single_envs_gives_minus_the_rewards_of_an_episode_at_its_end(looks, policy, tmp_path):

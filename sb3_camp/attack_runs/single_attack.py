@@ -26,14 +26,15 @@ from sb3_camp.certification.rounded_text import exact
 from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.resume import begin
-from sb3_camp.files import only_writer
+from sb3_camp.files import json_writer, only_writer, read_bytes, read_json, sha256, write_files
 from sb3_camp.runs.policy_id import DECISIVE_POLICY_KEYS
 from sb3_camp.runs.scenario import SCENARIO_KEYS
 from sb3_camp.threat_models import is_per_step, size_name
 
+_SCENARIO = tuple(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys"))
 # What must be the same for one attack to take the place of another in the default folder
 _IDENTITY = (
-    *(key for key in SCENARIO_KEYS if key not in ("sensor_sigma", "clean_keys")),
+    *_SCENARIO,
     *DECISIVE_POLICY_KEYS,
     *("attack", "objective", "step_size", "multiplier", "q_threshold", "key", "threat", "eot", "spend"),
     "transfer_sha256",
@@ -89,22 +90,48 @@ def attack_into(folder: Path, plan: AttackPlan, args: argparse.Namespace) -> Pat
 
 
 def _trained(attack: AttackPlan, args: argparse.Namespace, file: Path, hide_progress: bool) -> Path:
-    """The adversary of this folder, trained now unless an interrupted attack is resumed that has one."""
-    if not (args.resume and file.exists()):
+    """The adversary of this folder, trained now unless an interrupted attack is resumed that has one, trained for the same."""
+    note = {"largest": attack.budgets[-1], "timesteps": args.adversary_timesteps, **_trained_for(attack)}
+    if not (args.resume and _was_made_for(file, note)):
         if attack.budgets[-1] == 0:
             raise InputError(f"--attack learned needs --{size_name(attack.settings.threat)} above 0 to train an adversary for")
         if file.exists():
             print(f"Replacing the adversary in {file}: to use it, give --adversary {shlex.quote(str(file))}")
         train_and_save(attack.player, attack.budgets[-1], args.adversary_timesteps, args.seed, file, hide_progress)
+        _note_down(file, note)
     return file
 
 
 def _learned_critic(attack: AttackPlan, args: argparse.Namespace, file: Path, hide_progress: bool) -> Path:
-    """The critic of this folder, learned now unless an interrupted attack is resumed that has one."""
-    if not (args.resume and file.exists()):
+    """The critic of this folder, learned now unless an interrupted attack is resumed that has one of the same policy."""
+    note = _trained_for(attack)
+    if not (args.resume and _was_made_for(file, note)):
         save_critic(train_critic(attack.player, args.seed, hide_progress), file)
+        _note_down(file, note)
         print(f"Written: {file}")
     return file
+
+
+def _trained_for(attack: AttackPlan) -> dict[str, Any]:
+    """What an adversary or a critic depends on."""
+    settings = attack.settings.as_json()
+    return {name: settings[name] for name in (*_SCENARIO, *DECISIVE_POLICY_KEYS, "key", "seed", "threat")}
+
+
+def _note(file: Path) -> Path:
+    """Beside what was trained: what for."""
+    return file.with_name(f"{file.stem}.trained_for.json")
+
+
+def _note_down(file: Path, note: dict[str, Any]) -> None:
+    write_files({_note(file): json_writer({**note, "sha256": sha256(read_bytes(file))})})
+
+
+def _was_made_for(file: Path, note: dict[str, Any]) -> bool:
+    """Whether the file is there and was made for this. Earlier versions have left no note."""
+    if not (file.exists() and _note(file).exists()):
+        return file.exists()
+    return read_json(_note(file)) == {**note, "sha256": sha256(read_bytes(file))}
 
 
 def _keep_other_attack(file: Path, settings: AttackSettings) -> None:

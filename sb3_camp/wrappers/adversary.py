@@ -315,23 +315,24 @@ def _is_worker() -> bool:
     return multiprocessing.current_process().daemon
 
 
-def shared_policy(model: TrainedAgent, device: th.device) -> tuple[str, BasePolicy]:
+def shared_policy(model: TrainedAgent, device: th.device, role: str = "model") -> tuple[str, BasePolicy]:
     """
     :param model: The agent: path of a checkpoint, SB3 model or policy
     :param device: Device of the copy
+    :param role: What it is, for messages
     :return: what tells its policy from others, and a frozen copy, which all adversaries of it in this process share
     :raises InputError: if it cannot be read
     """
     if isinstance(model, BaseAlgorithm | BasePolicy):
         fingerprint = _fingerprint(model.policy if isinstance(model, BaseAlgorithm) else model)
     else:
-        fingerprint = hashlib.sha256(Path(checkpoint_file(model, "model")).read_bytes()).hexdigest()
+        fingerprint = hashlib.sha256(Path(checkpoint_file(model, role)).read_bytes()).hexdigest()
     policy = _POLICIES.get((fingerprint, str(device)))
     if policy is None:
         # Building a policy draws its initial weights from the global generator, which is the user's; and parameters that were
         # made in the caller's inference mode would have no gradients
         with th.random.fork_rng(devices=[]), th.inference_mode(False):
-            policy = load_frozen_policy(model, device, role="model")
+            policy = load_frozen_policy(model, device, role=role)
         _POLICIES[fingerprint, str(device)] = policy
     return fingerprint, policy
 

@@ -61,7 +61,7 @@ class LearnedAdversary:
         self._statistics = dict(statistics or {})
         if agent is None:
             return
-        self._agent_fingerprint, self._agent = shared_policy(agent, th.device("cpu"))
+        self._agent_fingerprint, self._agent = shared_policy(agent, th.device("cpu"), "adversary")
         for name in ("observation_space", "action_space"):
             mine, expected = getattr(self._agent, name), getattr(view, name)
             if not isinstance(mine, spaces.Box) or mine.shape != expected.shape:
