@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch as th
 from stable_baselines3 import DQN, PPO, TD3
-from support.attack_agents import attack, column, result, save_balancing, write_certificate
+from support.attack_agents import TwoSignals, attack, column, result, save_balancing, write_certificate
 from support.attacked_envs import vector_space
 from support.command_errors import error_line
 
@@ -16,7 +16,7 @@ from sb3_camp.attack_runs import read_attack
 from sb3_camp.attacks.robust_sarsa import LearnedCritic
 from sb3_camp.plot import main as plot
 
-PULL, TOLL = "tests/Pull-v0", "tests/Toll-v0"
+PULL, TOLL, ONE_PULL = "tests/Pull-v0", "tests/Toll-v0", "tests/OnePull-v0"
 
 
 class Pull(gym.Env):
@@ -68,6 +68,7 @@ class Toll(gym.Env):
 
 for name, env in ((PULL, Pull), (TOLL, Toll)):
     gym.register(name, entry_point=lambda env=env: env(), max_episode_steps=10 if env is Pull else 20)
+gym.register(ONE_PULL, entry_point=Pull, max_episode_steps=1)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,26 @@ def test_robust_sarsa_learns_which_actions_are_bad_and_is_used_again(puller, tmp
     assert result(tmp_path / "two")["critic_sha256"] == result(tmp_path / "one")["critic_sha256"] is not None
     np.savez(tmp_path / "bad.npz", mean=np.zeros(3))
     assert pull(puller, *arguments, "--critic", tmp_path / "bad.npz", "-o", tmp_path / "three") == 2
+
+
+def test_robust_sarsa_learns_from_episodes_of_one_step(puller, tmp_path, monkeypatch):
+    for name, value in (("N_STEPS", 1000), ("_UPDATES", 400)):
+        monkeypatch.setattr(f"sb3_camp.attack_runs.critic_training.{name}", value)
+    arguments = ("--model", puller, "-n", 8, "--attack", "robust-sarsa", "--threat", "step-l2", "--epsilon", 20)
+    assert attack(*arguments, "-o", tmp_path, env=ONE_PULL, algo="ppo") == 0
+    (one,) = result(tmp_path)["budgets"]
+    assert one["mean_steps"] == 1 and one["mean_return"] < -0.5 * 20**2
+
+
+def test_robust_sarsa_and_a_pilot_play_with_dict_observations(tmp_path, monkeypatch):
+    for name, value in (("N_STEPS", 200), ("_UPDATES", 20)):
+        monkeypatch.setattr(f"sb3_camp.attack_runs.critic_training.{name}", value)
+    model = DQN("MultiInputPolicy", TwoSignals(), buffer_size=1, seed=0, device="cpu")
+    model.save(tmp_path / "two.zip")
+    common = ("--model", tmp_path / "two.zip", "-n", 4, "--n-envs", 2, "--key", "signal", "--budget", 0.5, "--step-size", 0.1)
+    for name, more in (("robust-sarsa", ()), ("pgd", ("--spend", "pilot"))):
+        assert attack(*common, "--attack", name, *more, "-o", tmp_path / name, env="tests/TwoSignals-v1") == 0
+        assert result(tmp_path / name)["key"] == "signal"
 
 
 @pytest.mark.parametrize("shape", [(7, 1, False), (3, 2, False), (3, 1, True)], ids=str)

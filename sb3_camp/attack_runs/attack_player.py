@@ -158,8 +158,10 @@ class AttackPlayer:
         """
         :return: how what the policy observes consists of frames
         """
-        observed = self.model.observation_space
-        return FrameLayout.between(self.frames.space, observed, self.frames.n_stack)  # type: ignore[arg-type]
+        observed: Any = self.model.observation_space
+        if self.frames.key is not None:
+            observed = observed[self.frames.key]
+        return FrameLayout.between(self.frames.space, observed, self.frames.n_stack)
 
 
 def plays_native(environment: EvaluationEnv, frames: AttackedFrames, sigma: float, vec_env: str) -> bool:

@@ -137,6 +137,8 @@ def collect(player: AttackPlayer, n_steps: int, seed: int, hide_progress: bool) 
     before, now, last = slice(None, -2), slice(1, -1), player.view().step_limit
     ended = np.stack(starts[:-1])
     kept = ~(ended & (np.stack(step[before]) + 1 >= last))
+    if not kept.any():  # episodes of one step: nothing comes after, limit or not
+        kept[:] = True
     columns = (inputs[before], did[:-1], rewards[:-1], inputs[now], would[1:], starts[:-1])
     return Transitions(*(np.stack(column)[kept] for column in columns))
 
