@@ -1,5 +1,7 @@
 """Tables of studies: how they are read, chosen from, and summed up, from numbers that are known."""
 
+import re
+
 import pandas as pd
 import pytest
 from support.experiments import ROOT, script
@@ -166,3 +168,23 @@ def test_the_committed_tables_give_the_rows_that_docs_results_shows():
         start = f"| {task[5:-3]} | {sigma} | {name} | {checkpoint} | "
         (line,) = (line for line in shown.splitlines() if line.startswith(start))
         assert line.split(" | ")[6].startswith(median) and (lowest == median or f"({lowest} to " in line), line
+
+
+def test_the_committed_attacks_are_those_that_docs_results_shows():
+    rows = summaries.read_results([ROOT / "docs/results/attacks.csv"])
+    text = (ROOT / "docs/results/README.md").read_text()
+    table = text[text.index("## Attacks\n") :].split("\n\n")[2].replace("*", "")
+    shown = [[re.split(r"[ (,]", cell.strip())[0] for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    expected = []
+    certificates = {line["algorithm"]: line for line in records(summaries.certified_table(rows, "berk-jones"))}
+    for algo in ("camp_dqn", "gaussian_dqn"):
+        own = {line["attack"]: line for line in records(summaries.attack_table(rows[rows.algo == algo]))}
+        for name in ("random", "pgd", "apgd", "learned"):
+            expected.append([f"`{name}`", *(own[name][f"at {budget}"] for budget in ("0", "0.2", "0.4", "1"))])
+        expected.append(["certified", certificates[algo]["certified at 0"], certificates[algo]["at sigma/2"]])
+    assert [line[1:] for line in shown if line[1] != "certified"] == [line for line in expected if line[0] != "certified"]
+    assert [line[1:4] for line in shown if line[1] == "certified"] == [line for line in expected if line[0] == "certified"]
+    # The strongest of each agent at each budget is the learned adversary
+    means = rows[(rows.quantity == "attacked_return") & (rows.x > 0)]
+    lowest = means.loc[means.groupby(["algo", "seed", "x"]).value.idxmin()]
+    assert set(lowest.method) == {"learned"} and len(lowest) == 18
