@@ -123,6 +123,16 @@ def test_what_is_recorded_has_its_share_of_each_look(tmp_path, capsys):
     assert certificate.value_at(RADIUS) >= 2
 
 
+def test_a_return_below_the_lowest_is_refused_at_once_and_the_episodes_before_it_are_kept(model, tmp_path, capsys):
+    DQN("MlpPolicy", InfoEnv(), buffer_size=8, device="cpu", seed=0).save(tmp_path / "model.zip")
+    options = ["--model", tmp_path / "model.zip", "--sigma", SIGMA, "-o", tmp_path, "--n-envs", 4, "--looks", 1]
+    options += ["--until", f"900@{RADIUS}", "--max-episodes", 40_000]
+    assert evaluate(*options, "--min-return", 800, env="tests/Info-v0") == 2
+    line = error_line(capsys)
+    assert "--until: an episode returned" in line and "below 800: give the lowest return" in line
+    assert not (tmp_path / "evaluations.npz").exists()
+
+
 @pytest.mark.parametrize("target", ["-1.5@0.1", "-1e2@0.1", "-0@0.1"])
 def test_a_target_may_be_negative(model, tmp_path, target):
     options = ["--model", model, "--sigma", SIGMA, "-o", tmp_path, "--n-envs", 4, "--until", target, "--max-episodes", 40]

@@ -205,6 +205,8 @@ def _play_and_write(evaluation: _Evaluation, file: Path, resume: bool, hide_prog
                 break
             new = play(chunk, lambda _: bar.update())
             check_finite(new)
+            if stopping is not None:
+                stopping.check_lowest(new.returns)
             episodes = joined([episodes, new])
             check_recorded(evaluation.environment, episodes)
             n_steps += int(new.lengths.sum())

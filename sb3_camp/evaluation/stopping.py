@@ -61,6 +61,19 @@ class Stopping:
         numbers = ", ".join(map(str, self.numbers))
         return f"Episodes: looks at {numbers}, until {exact(self.target)} is certified at radius {exact(self.radius)}"
 
+    def check_lowest(self, returns: np.ndarray) -> None:
+        """
+        Refuse what is below the lowest return when it is played, not at the next look.
+
+        :param returns: Returns of episodes, shape (n,)
+        :raises InputError: if one of them is below ``min_return``
+        """
+        if returns.size and returns.min() < self.min_return:
+            raise InputError(
+                f"--until: an episode returned {exact(returns.min())}, below {exact(self.min_return)}: give the lowest return "
+                "that any episode can have with --min-return (and --resume, to keep the episodes before it)"
+            )
+
     def is_met(self, returns: np.ndarray) -> bool:
         """
         :param returns: Returns of the episodes so far, shape (n,)
