@@ -20,7 +20,7 @@ MADE_BY_MAKE = {("quickstart/logs", "camp_dqn", "CartPole-v0"), ("quickstart/log
 
 # What a page builds, or stands for
 # Written on the page, or those of others that this package does not need
-MODULES_OF_A_PAGE = ("my_package", "thermostat", "wandb", "mlflow")
+MODULES_OF_A_PAGE = ("my_package", "thermostat", "wandb", "mlflow", "Box2D")
 
 
 @pytest.fixture(scope="module", autouse=True)
