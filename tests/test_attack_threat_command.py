@@ -153,6 +153,22 @@ def test_robust_sarsa_and_a_pilot_play_with_dict_observations(tmp_path, monkeypa
         assert result(tmp_path / name)["key"] == "signal"
 
 
+@pytest.mark.parametrize("name", ["robust-sarsa", "learned"])
+def test_a_step_limit_outside_of_the_noise_gives_no_observation_too_many(tmp_path, monkeypatch, name):
+    """As of this package's own tasks: the adversary inside has to know that an episode is cut off."""
+    for module, changed, value in (
+        ("attack_runs.critic_training", "N_STEPS", 1500),
+        ("attack_runs.critic_training", "_UPDATES", 20),
+        ("learned_adversary.training", "_STEPS_PER_UPDATE", 1600),
+    ):
+        monkeypatch.setattr(f"sb3_camp.{module}.{changed}", value)
+    model = save_balancing(tmp_path / "agent.zip")
+    common = ("--model", model, "--attack", name, "--budget", 0, 0.01, "-n", 4, "--n-envs", 2, "-o", tmp_path / "out")
+    more = ("--adversary-timesteps", 1600) if name == "learned" else ()
+    assert attack(*common, *more, env="tests/NoisyPole-v0") == 0
+    assert result(tmp_path / "out")["budgets"][0]["mean_steps"] == 60, "the episodes are cut off"
+
+
 @pytest.mark.parametrize("shape", [(7, 1, False), (3, 2, False), (3, 1, True)], ids=str)
 def test_a_critic_that_was_learned_for_another_policy_is_refused(puller, tmp_path, capsys, shape):
     np.savez(tmp_path / "other.npz", **LearnedCritic(*shape).arrays())

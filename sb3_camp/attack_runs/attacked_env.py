@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 from gymnasium import spaces
-from gymnasium.wrappers import FrameStackObservation
+from gymnasium.wrappers import FrameStackObservation, TimeLimit
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
@@ -193,7 +193,9 @@ def insert_adversary(env: gym.Env, *, sigma: float, **adversary: Any) -> gym.Env
     n_outside = _n_outside(chain)
     if n_outside == 0:
         return AdversarialObservationWrapper(env, **adversary)
-    chain[n_outside - 1].env = AdversarialObservationWrapper(chain[n_outside - 1].env, **adversary)
+    chain[n_outside - 1].env = inserted = AdversarialObservationWrapper(chain[n_outside - 1].env, **adversary)
+    # No action follows an observation at which a limit outside ends the episode
+    inserted.limits = [wrapper for wrapper in chain[:n_outside] if isinstance(wrapper, TimeLimit)]
     return env
 
 

@@ -1,7 +1,7 @@
 """An adversary between an environment and the policy that acts in it."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -181,6 +181,8 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         """Reward of the last step"""
         self.starts = False
         """Whether the game was reset since"""
+        self.limits: Sequence[gym.wrappers.TimeLimit] = ()
+        """Step limits outside of this wrapper, which cut off episodes that go on here"""
         self.n_sent = 0
         """How many observations it has sent on, perturbed or not"""
 
@@ -218,7 +220,8 @@ class AdversarialObservationWrapper(gym.Wrapper, gym.utils.RecordConstructorArgs
         self._steps += 1
         self.reward, self.starts = float(reward), False
         self._history.follow(self._attacked_part(observation))
-        observation, info = self._perturbed(observation, info, is_last=terminated or truncated)
+        cut_off = any(limit._elapsed_steps + 1 >= limit._max_episode_steps for limit in self.limits)  # type: ignore[operator]
+        observation, info = self._perturbed(observation, info, is_last=terminated or truncated or cut_off)
         return observation, reward, terminated, truncated, info
 
     def take_closed_attacks(self) -> list[AttackedEpisode]:
