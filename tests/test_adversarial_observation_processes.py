@@ -69,7 +69,11 @@ def four_threads():
 
 @pytest.mark.parametrize(
     ("start_method", "agents"),
-    [("fork", ["path", "model", "policy", "wrapper"]), ("spawn", ["model", "wrapper"]), ("forkserver", ["path"])],
+    [
+        ("fork", ["path", "model", "policy", "wrapper"]),
+        pytest.param("spawn", ["model", "wrapper"], marks=pytest.mark.slow),
+        ("forkserver", ["path"]),
+    ],
 )
 def test_workers_attack_as_the_main_process_does_with_one_thread_each(model_file, start_method, agents, four_threads):
     model = balancing_dqn()

@@ -264,6 +264,7 @@ def test_image_and_dict_policies_learn_save_and_load(policy, env_class, tmp_path
     assert same(weights(model.reference_policy), weights(loaded.reference_policy))
 
 
+@pytest.mark.slow
 def test_it_learns_cartpole():
     env = noisy_cartpole()
     model = small_model(

@@ -272,6 +272,7 @@ def test_a_small_alpha_is_not_certainty(tmp_path, capsys):
 # A run whose settings name Python objects
 
 
+@pytest.mark.slow
 def test_a_run_whose_settings_name_a_class_is_evaluated_and_certified(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(Path(sb3_camp.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 

@@ -49,6 +49,7 @@ def in_process(folder: Path, *args: str | Path) -> subprocess.CompletedProcess[s
     return subprocess.run([sys.executable, *map(str, args)], cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_no_module_that_lies_in_the_working_folder_is_run(tmp_path, console_script):
     folder = tmp_path / "from_elsewhere"
     folder.mkdir()

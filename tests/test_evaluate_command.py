@@ -201,6 +201,7 @@ def test_help_needs_neither_pytorch_nor_the_zoo(tmp_path):
     assert not loaded & {"torch", "stable_baselines3", "rl_zoo3", "sb3_contrib", "pandas", "matplotlib"}
 
 
+@pytest.mark.slow
 def test_processes_are_as_many_as_cores_unless_asked_for(tmp_path, dqn_file, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
     arguments = ("--model", dqn_file, "--sigma", 0.2, "-n", 7, "-o", tmp_path)
@@ -259,6 +260,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(dqn_file, tmp_path, capsys
     assert os.listdir(tmp_path / "a") == ["evaluations.npz"]
 
 
+@pytest.mark.slow
 def test_camp_dqn_is_known_and_plays_the_same_in_worker_processes(tmp_path):
     env = NoisyObservationWrapper(gym.make("CartPole-v1"), 0.2)
     CAMPDQN("MlpPolicy", env, buffer_size=8, device="cpu", seed=0).save(tmp_path / "camp.zip")

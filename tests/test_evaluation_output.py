@@ -99,6 +99,7 @@ def test_interrupted_evaluation_that_is_damaged_is_one_line(counted_file, tmp_pa
     assert "holds no returns" in error_line(capsys)
 
 
+@pytest.mark.slow
 def test_worker_that_dies_is_one_line_after_its_own(counted_file, tmp_path, capsys):
     arguments = ("-n", 4, "-o", tmp_path / "out", "--vec-env", "subproc", "--n-envs", 2)
     assert evaluate_counted(counted_file, *arguments, env="tests/Dying-v0") == 2
@@ -106,7 +107,7 @@ def test_worker_that_dies_is_one_line_after_its_own(counted_file, tmp_path, caps
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("unbuffered", [pytest.param("", marks=pytest.mark.slow), "1"])
 def test_reader_that_has_seen_enough_ends_the_command_in_silence(cartpole_file, tmp_path, unbuffered):
     command = [sys.executable, "-m", "sb3_camp.evaluate", "--algo", "dqn", "--env", "CartPole-v1", "--device", "cpu"]
     command += ["--model", str(cartpole_file), "--sigma", "0.2", "-n", "5"]

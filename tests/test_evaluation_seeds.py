@@ -68,7 +68,7 @@ def noisy(env):
 # The seeds of the episodes
 
 
-@pytest.mark.parametrize("vec_env", ["dummy", "subproc"])
+@pytest.mark.parametrize("vec_env", ["dummy", pytest.param("subproc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("n_envs", "n_episodes"), [(1, 7), (3, 14), (4, 4)])
 def test_an_env_that_keeps_its_seed_plays_a_level_of_its_own_in_every_episode(vec_env, n_envs, n_episodes):
     environment = EvaluationEnv("tests/KeepsItsSeed-v0", vec_env=vec_env).with_noise(0.1)
@@ -245,6 +245,7 @@ def test_noise_may_be_seeded_more_than_once_by_the_first_reset():
     assert min(lengths) > 5
 
 
+@pytest.mark.slow
 def test_seeds_per_episode_leave_the_distribution_of_the_returns_as_it_is():
     policy = TiltPolicy()
     seeded_once = DummyVecEnv([lambda: noisy(gym.make("CartPole-v1"))] * 16)

@@ -100,6 +100,7 @@ def test_the_band_of_the_page_is_what_it_says(monkeypatch):
     assert bounds[100] == pytest.approx(1 - np.sqrt(np.log(20) / 200)) and bounds[0] == 0
 
 
+@pytest.mark.slow
 def test_a_plugin_that_fails_is_one_warning_and_the_zoo_and_the_others_go_on(environment, tmp_path):
     broken = tmp_path / "broken-1.0.dist-info"
     broken.mkdir()

@@ -32,6 +32,7 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_zoo_trains_and_enjoys(folder):
     run_folder = folder / "logs/noisynet_dqn/CartPole-v0_1"
     model = NoisyNetDQN.load(run_folder / "CartPole-v0.zip", device="cpu")

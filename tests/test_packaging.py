@@ -195,6 +195,7 @@ def test_a_broken_torch_does_not_touch_other_programs(installed, tmp_path, code)
     assert result.stdout == result.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_one_warning_and_the_zoo_goes_on(installed, tmp_path):
     (tmp_path / "sb3_camp").mkdir()
     (tmp_path / "sb3_camp" / "__init__.py").write_text("raise OSError('broken on purpose')\n")

@@ -91,6 +91,7 @@ def test_atari_trains_and_is_evaluated_and_certified_with_negative_returns(tmp_p
     assert (result["sigma"], result["min_return"]) == (12.75, -1)
 
 
+@pytest.mark.slow
 def test_an_agent_that_was_trained_without_noise_is_evaluated_with_the_noise_of_the_task(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     trained = ["--algo", "dqn", "--env", "camp/CartPole5-v0", "-n", 120, "-f", "logs", "--env-kwargs", "sigma:0"]

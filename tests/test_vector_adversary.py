@@ -18,7 +18,9 @@ def player(environment, model, sigma, native, n_envs, tmp_path):
     return AttackPlayer(model, environment, frames, sigma, native, n_envs, True)
 
 
-@pytest.mark.parametrize(("env_id", "n_stack"), [("camp/CartPole1-v0", 1), ("camp/CartPole5-v0", 5)])
+@pytest.mark.parametrize(
+    ("env_id", "n_stack"), [("camp/CartPole1-v0", 1), pytest.param("camp/CartPole5-v0", 5, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("sigma", [0.0, 0.2])
 def test_returns_flips_and_spending_have_the_distribution_of_single_envs(env_id, n_stack, sigma, tmp_path):
     environment = EvaluationEnv(env_id, env_kwargs={"max_episode_steps": 60})
