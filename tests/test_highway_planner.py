@@ -2,26 +2,20 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script
 
-ZOO_SCRIPTS = Path(__file__).parents[1] / "zoo_scripts"
 SHORT = {"duration": 6, "vehicles_count": 8}
 
 
 @pytest.fixture(scope="module")
 def highway():
     pytest.importorskip("highway_env")
-    sys.path.insert(0, str(ZOO_SCRIPTS))
-    try:
-        import highway_planner
-
-        yield highway_planner
-    finally:
-        sys.path.remove(str(ZOO_SCRIPTS))
+    with imported_script("highway_planner") as module:
+        yield module
 
 
 def test_the_planner_never_returns_less_than_its_rules_in_the_same_episode(highway):

@@ -3,24 +3,17 @@
 import csv
 import subprocess
 import sys
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
-
-ZOO_SCRIPTS = Path(__file__).parents[1] / "zoo_scripts"
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script
 
 
 @pytest.fixture(scope="module")
 def kalman():
-    sys.path.insert(0, str(ZOO_SCRIPTS))
-    try:
-        import kalman_search
-
-        yield kalman_search
-    finally:
-        sys.path.remove(str(ZOO_SCRIPTS))
+    with imported_script("kalman_search") as module:
+        yield module
 
 
 def test_states_move_as_in_gymnasium(kalman):

@@ -51,10 +51,10 @@ class UpdateFunction:
             tuple(trained.constants for trained in self.trained),
         )
 
-    def count(self, n_updates: int = 1) -> None:
-        """Adam's steps, which a call leaves as they are."""
+    def count(self) -> None:
+        """Count an update in Adam's steps, which a call leaves as they are."""
         for trained in self.trained:
-            th._foreach_add_(trained.steps, float(n_updates))
+            th._foreach_add_(trained.steps, 1.0)
 
     def __call__(self, state: list[Any], batches: Batches) -> Logs:
         """
