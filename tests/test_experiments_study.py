@@ -90,6 +90,8 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
         ("highway", "highway_4k"),
         ("wang", "wang"),
         ("imitation", "imitation"),
+        ("teachers", "teachers"),
+        ("highway_fast", "highway_fast"),
     ],
 )
 def test_the_studies_of_docs_results_are_those_of_its_tables(name, table):
