@@ -83,3 +83,59 @@ def test_a_wrong_teacher_is_refused_in_one_line(grids, variants, message):
     with pytest.raises(InputError) as refusal:
         Study({"grids": grids, "variants": variants, **LAST_ONLY}, ROOT)
     assert message in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+# A program that trains in place of the zoo
+
+
+TAUGHT = {"algorithm": "dqn", "program": "atari_teacher", "params": {"n_timesteps": 40, "expert_folder": "experts"}}
+
+
+def test_a_program_is_given_what_the_zoo_would_be_and_its_agent_can_be_a_teacher():
+    variants = {
+        "taught": {**TAUGHT, "env_kwargs": {"difficulty": 0}},
+        "student": {
+            "algorithm": "camp_dqn",
+            "teacher": {"algorithm": "dqn", "variant": "taught"},
+            "env_kwargs": {"difficulty": 0},
+        },
+    }
+    task = {"tasks": ["camp/Freeway-v0"], "sigmas": [12.75], "seeds": [3]}
+    grids = [
+        grid(**task, algorithms=["dqn"], variants=["taught"]),
+        grid(**task, algorithms=["camp_dqn"], variants=["student"]),
+    ]
+    found = Study({"grids": grids, "variants": variants, "device": "cpu", **LAST_ONLY}, ROOT)
+    taught, student = found.cells.values()
+    assert shlex.split(found.training(taught)) == [
+        *("-m", "atari_teacher", "--env", "camp/Freeway-v0", "-f", f"cells/{taught.name}/train", "--seed", "3"),
+        *(
+            "--device",
+            "cpu",
+            "--n-timesteps",
+            "40",
+            "--expert-folder",
+            "experts",
+            "--env-kwargs",
+            "sigma:12.75",
+            "difficulty:0",
+        ),
+    ]
+    assert f"reference:{taught.model('last')!r}" in shlex.split(found.training(student))
+
+
+@pytest.mark.parametrize(
+    ("variant", "task", "message"),
+    [
+        ({**TAUGHT, "program": "no_such_module"}, "camp/Freeway-v0", "no module no_such_module"),
+        ({**TAUGHT, "program": "no_such_package.train"}, "camp/Freeway-v0", "no module no_such_package.train"),
+        ({**TAUGHT, "program": "../train.py"}, "camp/Freeway-v0", "does not match"),
+        ({"program": "atari_teacher"}, "camp/Freeway-v0", "name the algorithm"),
+        (TAUGHT, "CartPole-v0", "takes no sigma"),
+    ],
+)
+def test_a_wrong_program_is_refused_in_one_line(variant, task, message):
+    grids = [grid(tasks=[task], algorithms=["dqn"], variants=["a"])]
+    with pytest.raises(InputError) as refusal:
+        Study({"grids": grids, "variants": {"a": variant}, **LAST_ONLY}, ROOT)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)

@@ -98,6 +98,7 @@ def main() -> None:
     commands = [shlex.split(text) for text in words.split(" --then ")]
     _end_with(args.engine)
     sys.path.pop(0)  # the folder of this script, whose modules are not for the commands
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # programs that train in place of the zoo
     with _locked(args.lock):
         if args.resume is not None:
             _forget_others(args.resume, commands)

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import json
 import os
@@ -33,6 +34,7 @@ from sb3_camp.zoo.registration import hyperparams_folder
 
 SCHEMA = json.loads(Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8"))
 CAMP = "camp_dqn"
+PROGRAMS = Path(__file__).resolve().parents[1]  # where those that come with the studies are
 # Seeds of cells are below
 _SHARD_SEEDS = 1_000_000
 # Keys of the zoo's yml files that are not arguments of the algorithm
@@ -129,10 +131,12 @@ class Study:
             raise InputError("evaluate.shards: more than there are episodes")
 
     def _check_variant(self, name: str, variant: Mapping[str, Any]) -> None:
-        grids = [grid for grid in self._config["grids"] if name in grid.get("variants", [])]
+        grids = self._grids_of(name)
         keys, only = set(variant.get("params", {})), variant.get("algorithm")
-        if not variant.keys() & {"params", "env_kwargs", "teacher"}:
-            raise InputError(f"variant {name} changes nothing: give it params, env_kwargs or a teacher")
+        if not variant.keys() & {"params", "env_kwargs", "teacher", "program"}:
+            raise InputError(f"variant {name} changes nothing: give it params, env_kwargs, a teacher or a program")
+        if "program" in variant:
+            self._check_program(name, variant)
         if "teacher" in variant and only != CAMP:
             raise InputError(f"variant {name}: only {CAMP} imitates a teacher: give it algorithm: {CAMP}")
         if "teacher" in variant and "reference" in keys:
@@ -148,12 +152,23 @@ class Study:
         for grid in grids:
             if "camp_lambda" in keys and "lambdas" in grid:
                 raise InputError(f"variant {name} sets camp_lambda, and so do the lambdas of its grid: take one of them")
-            for algorithm in grid["algorithms"] if only is None else [only]:
+            for algorithm in [] if "program" in variant else grid["algorithms"] if only is None else [only]:
                 known = _ZOO_KEYS | set(inspect.signature(ALGOS[algorithm]).parameters)
                 if unknown := sorted(keys - known):
                     of_camp = unknown[0] in inspect.signature(CAMPDQN).parameters
                     advice = f"give it algorithm: {CAMP}" if of_camp else "check its spelling"
                     raise InputError(f"variant {name}: {algorithm} has no {unknown[0]}: {advice}")
+
+    def _check_program(self, name: str, variant: Mapping[str, Any]) -> None:
+        if variant.get("algorithm") in (None, CAMP):
+            raise InputError(f"variant {name}: name the algorithm whose agents its program leaves, other than {CAMP}")
+        if not _is_module(variant["program"]):
+            raise InputError(f"variant {name}: no module {variant['program']} in {PROGRAMS} or among the installed ones")
+        if tasks := [task for g in self._grids_of(name) for task in g["tasks"] if not takes_sigma(task)]:
+            raise InputError(f"variant {name}: {tasks[0]} takes no sigma, which its program is given among --env-kwargs")
+
+    def _grids_of(self, variant: str) -> list[Mapping[str, Any]]:
+        return [grid for grid in self._config["grids"] if variant in grid.get("variants", [])]
 
     def _check_teacher(self, cell: Cell) -> None:
         found = self.teacher(cell)
@@ -263,6 +278,9 @@ class Study:
 
     def training(self, cell: Cell) -> str:
         """Train a cell into ``cells/NAME/train``."""
+        variant = self.variants.get(cell.variant, {})
+        if "program" in variant:
+            return self._training_by_program(cell, variant)
         words = ["-m", "rl_zoo3.train", "--algo", cell.algo, "--env", cell.task, "-f", f"cells/{cell.name}/train"]
         words += ["--seed", str(cell.seed), "--device", self.device, "--eval-freq", str(self.train["eval_freq"])]
         words += ["--eval-episodes", str(self.train["eval_episodes"]), "--n-eval-envs", str(self.train["n_eval_envs"])]
@@ -271,7 +289,6 @@ class Study:
         conf = self.hyperparameters(cell)
         if conf is not None:
             words += ["-conf", conf[0]]
-        variant = self.variants.get(cell.variant, {})
         params, env_kwargs = dict(variant.get("params", {})), dict(variant.get("env_kwargs", {}))
         if cell.camp_lambda is not None:
             params["camp_lambda"] = cell.camp_lambda
@@ -285,6 +302,17 @@ class Study:
             others = None if conf is None else yaml.safe_load(conf[1])[cell.task].get("env_wrapper")
             params["env_wrapper"] = noisy_wrappers(others, cell.sigma)
         return self._joined(words, ["-params", *(f"{key}:{value!r}" for key, value in params.items())] if params else [])
+
+    def _training_by_program(self, cell: Cell, variant: Mapping[str, Any]) -> str:
+        """By a module in place of the zoo, which takes some of its options and leaves a run folder like its own."""
+        words = ["-m", variant["program"], "--env", cell.task, "-f", f"cells/{cell.name}/train", "--seed", str(cell.seed)]
+        words += ["--device", self.device]
+        for key, value in variant.get("params", {}).items():
+            words += [f"--{key.replace('_', '-')}", str(value)]
+        env_kwargs = variant.get("env_kwargs", {})
+        return shlex.join(
+            [*words, "--env-kwargs", f"sigma:{exact(cell.sigma)}", *(f"{k}:{v!r}" for k, v in env_kwargs.items())]
+        )
 
     def evaluation(self, cell: Cell, checkpoint: str, shard: int) -> str:
         """Evaluate a checkpoint, or a part of it with seeds of its own."""
@@ -362,6 +390,15 @@ def _check_task(task: str) -> None:
         raise InputError(f"task {task}: {error}: check the id, or give its package in gym_packages") from None
     if not takes_sigma(task) and "ale_py" in str(spec.entry_point):  # whose wrappers may be those of the zoo's yml
         raise InputError(f"task {task}: it has no sigma to set: take camp/Freeway-v0 and its like, or register such a task")
+
+
+def _is_module(name: str) -> bool:
+    if (PROGRAMS / f"{name}.py").is_file():
+        return True
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ImportError:
+        return False
 
 
 def _counts_steps(task: str) -> bool:
