@@ -22,6 +22,7 @@ import sb3_camp  # noqa: F401  registers the tasks
 MEMORY_SIZE = 128
 _N_GAMES = 32
 _MOST_IDLE_FRAMES, _FRAMES_A_STEP = 30, 4  # as Gymnasium's AtariPreprocessing
+_STICKY = 0.25  # probability that a frame repeats the action before
 
 
 class Expert(Protocol):
@@ -56,7 +57,6 @@ class FreewayPlanner:
     )  # heights of the chicken in the first lane; the next is 16 higher
     _STEPS_OF_A_HIT = 14.0  # until the chicken moves again
     _HORIZON = 52
-    _STICKY = 0.25
     _SHARPNESS = 3.0  # an action that costs a step more is e^3 times less likely
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class FreewayPlanner:
         self._whole = np.clip(heights + whole[..., None], self._LOWEST, self._N_HEIGHTS - 1)
         done = np.where(late < _FRAMES_A_STEP, action, last)[..., None]
         self._next = done * self._N_HEIGHTS + self._whole
-        chances = (1 - self._STICKY) * self._STICKY ** np.arange(_FRAMES_A_STEP + 1)
-        chances[-1] = self._STICKY**_FRAMES_A_STEP
+        chances = (1 - _STICKY) * _STICKY ** np.arange(_FRAMES_A_STEP + 1)
+        chances[-1] = _STICKY**_FRAMES_A_STEP
         self._chances = chances[None, None, :, None]
         steps = (self._GOAL - heights) / _FRAMES_A_STEP + _FRAMES_A_STEP
         self._at_horizon = np.repeat(np.where(heights >= self._GOAL, 0, steps)[None], 3, axis=0)
@@ -141,7 +141,7 @@ def memory_features(memory: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 class MemoryGame(gym.Env):
     """
-    A task whose observation is made of the emulator's memory. No picture is drawn.
+    A task whose observation is made of the emulator's memory, with repeated actions. No picture is drawn.
 
     :param task: id of an Atari task of this package
     :param seed: Seed of the emulator and of the idle frames at the start
@@ -153,7 +153,8 @@ class MemoryGame(gym.Env):
         spec = gym.spec(task)
         self._emulator = ALEInterface()
         self._emulator.setInt("random_seed", seed)
-        self._emulator.setFloat("repeat_action_probability", spec.kwargs["repeat_action_probability"])
+        # Also where the task repeats none: an expert must know its way wherever its pupil has gone astray
+        self._emulator.setFloat("repeat_action_probability", _STICKY)
         self._emulator.loadROM(roms.get_rom_path(spec.kwargs["game"]))  # type: ignore[arg-type]
         self._emulator.setDifficulty(spec.kwargs["difficulty"])
         self._emulator.reset_game()
