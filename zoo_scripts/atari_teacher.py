@@ -33,7 +33,8 @@ from sb3_camp.errors import InputError
 TASKS = ("camp/Freeway-v0", *MemoryPPO.N_TIMESTEPS)
 _N_GAMES, _STEPS_A_ROUND, _BATCH_SIZE = 16, 64, 64
 _LEARNING_RATE = 5e-4
-_EXPERT_PLAYS = 0.15  # of the steps, less and less
+# Over this share of the steps the expert plays, too, less and less: longer where an untaught player sees little of the game
+_EXPERT_PLAYS = {"camp/Freeway-v0": 0.15, "camp/Pong1r-v0": 0.15, "camp/BankHeist-v0": 0.5}
 _RANDOM_ACTIONS = 0.02
 
 
@@ -82,7 +83,7 @@ def teach(args: argparse.Namespace) -> None:
     expert = expert_of(args.env, args.expert_folder, args.seed, args.expert_timesteps)
     env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=env_kwargs)
     model = DQN("CnnPolicy", env, buffer_size=1, seed=args.seed, device=args.device)
-    learn_from(expert, env, model, args.n_timesteps, args.epochs, args.seed)
+    learn_from(expert, env, model, args.n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
     env.close()
     settings = folder / args.env.replace("/", "-")
     settings.mkdir(parents=True)
@@ -95,7 +96,9 @@ def teach(args: argparse.Namespace) -> None:
     model.save(folder / f"{args.env.replace('/', '-')}.zip")
 
 
-def learn_from(expert: Any, env: VecEnv, model: DQN, n_timesteps: int, epochs: float, seed: int) -> None:
+def learn_from(
+    expert: Any, env: VecEnv, model: DQN, n_timesteps: int, epochs: float, seed: int, expert_plays: float = 0.15
+) -> None:
     """
     :param expert: Who knows what to do
     :param env: Noisy games
@@ -103,6 +106,7 @@ def learn_from(expert: Any, env: VecEnv, model: DQN, n_timesteps: int, epochs: f
     :param n_timesteps: Steps of all games together
     :param epochs: How often an observation is learned from, in the mean
     :param seed: Seed of what is done at random and of the batches
+    :param expert_plays: Share of the steps over which the part that the expert plays falls from all to nothing
     """
     random = np.random.default_rng(seed)
     network = model.q_net
@@ -119,7 +123,7 @@ def learn_from(expert: Any, env: VecEnv, model: DQN, n_timesteps: int, epochs: f
             advice = expert.advise(memory, before, last_actions)
             lessons.add(observations, advice, memory)
             actions, _ = model.predict(observations, deterministic=True)
-            experts = random.random(_N_GAMES) < 1 - lessons.size / (_EXPERT_PLAYS * n_timesteps)
+            experts = random.random(_N_GAMES) < 1 - lessons.size / (expert_plays * n_timesteps)
             actions = np.where(experts, advice.argmax(axis=1), actions)
             by_chance = random.random(_N_GAMES) < _RANDOM_ACTIONS
             actions = np.where(by_chance, random.integers(advice.shape[1], size=_N_GAMES), actions)
