@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -225,3 +226,15 @@ def test_on_slurm_also_killed_the_table_is_the_same(tmp_path, through):
     state = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
     assert "JobState=CANCELLED" in state
     assert (folder / "results.csv").read_bytes() == (through / "results.csv").read_bytes()
+
+
+def test_no_more_steps_run_at_a_time_than_there_are_cores_for(tmp_path):
+    """Old releases of Snakemake gave back a core too many whenever one step alone was ready: a teacher, then its students."""
+    (tmp_path / "Snakefile").write_text(
+        "rule all:\n    input: 'a', 'b', 'c'\n"
+        "rule teacher:\n    output: 'teacher'\n    shell: 'touch {output}'\n"
+        "rule student:\n    input: 'teacher'\n    output: '{name,[abc]}'\n"
+        "    shell: 'test ! -e running && touch running && sleep 0.5 && rm running && touch {output}'\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "snakemake", "--cores", "1"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -92,6 +92,7 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
         ("imitation", "imitation"),
         ("teachers", "teachers"),
         ("highway_fast", "highway_fast"),
+        ("atari", "atari"),
     ],
 )
 def test_the_studies_of_docs_results_are_those_of_its_tables(name, table):
