@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import json
 import os
@@ -17,6 +16,7 @@ import gymnasium as gym
 import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from programs import PROGRAMS, is_program, training_by_program
 from results import DEFAULT, Cell
 from rl_zoo3.exp_manager import ExperimentManager
 from rl_zoo3.utils import ALGOS
@@ -34,7 +34,6 @@ from sb3_camp.zoo.registration import hyperparams_folder
 
 SCHEMA = json.loads(Path(__file__).with_name("study.schema.json").read_text(encoding="utf-8"))
 CAMP = "camp_dqn"
-PROGRAMS = Path(__file__).resolve().parents[1]  # where those that come with the studies are
 # Seeds of cells are below
 _SHARD_SEEDS = 1_000_000
 # Keys of the zoo's yml files that are not arguments of the algorithm
@@ -162,7 +161,7 @@ class Study:
     def _check_program(self, name: str, variant: Mapping[str, Any]) -> None:
         if variant.get("algorithm") in (None, CAMP):
             raise InputError(f"variant {name}: name the algorithm whose agents its program leaves, other than {CAMP}")
-        if not _is_module(variant["program"]):
+        if not is_program(variant["program"]):
             raise InputError(f"variant {name}: no module {variant['program']} in {PROGRAMS} or among the installed ones")
         if tasks := [task for g in self._grids_of(name) for task in g["tasks"] if not takes_sigma(task)]:
             raise InputError(f"variant {name}: {tasks[0]} takes no sigma, which its program is given among --env-kwargs")
@@ -280,7 +279,7 @@ class Study:
         """Train a cell into ``cells/NAME/train``."""
         variant = self.variants.get(cell.variant, {})
         if "program" in variant:
-            return self._training_by_program(cell, variant)
+            return training_by_program(variant, cell, self.device)
         words = ["-m", "rl_zoo3.train", "--algo", cell.algo, "--env", cell.task, "-f", f"cells/{cell.name}/train"]
         words += ["--seed", str(cell.seed), "--device", self.device, "--eval-freq", str(self.train["eval_freq"])]
         words += ["--eval-episodes", str(self.train["eval_episodes"]), "--n-eval-envs", str(self.train["n_eval_envs"])]
@@ -302,17 +301,6 @@ class Study:
             others = None if conf is None else yaml.safe_load(conf[1])[cell.task].get("env_wrapper")
             params["env_wrapper"] = noisy_wrappers(others, cell.sigma)
         return self._joined(words, ["-params", *(f"{key}:{value!r}" for key, value in params.items())] if params else [])
-
-    def _training_by_program(self, cell: Cell, variant: Mapping[str, Any]) -> str:
-        """By a module in place of the zoo, which takes some of its options and leaves a run folder like its own."""
-        words = ["-m", variant["program"], "--env", cell.task, "-f", f"cells/{cell.name}/train", "--seed", str(cell.seed)]
-        words += ["--device", self.device]
-        for key, value in variant.get("params", {}).items():
-            words += [f"--{key.replace('_', '-')}", str(value)]
-        env_kwargs = variant.get("env_kwargs", {})
-        return shlex.join(
-            [*words, "--env-kwargs", f"sigma:{exact(cell.sigma)}", *(f"{k}:{v!r}" for k, v in env_kwargs.items())]
-        )
 
     def evaluation(self, cell: Cell, checkpoint: str, shard: int) -> str:
         """Evaluate a checkpoint, or a part of it with seeds of its own."""
@@ -390,15 +378,6 @@ def _check_task(task: str) -> None:
         raise InputError(f"task {task}: {error}: check the id, or give its package in gym_packages") from None
     if not takes_sigma(task) and "ale_py" in str(spec.entry_point):  # whose wrappers may be those of the zoo's yml
         raise InputError(f"task {task}: it has no sigma to set: take camp/Freeway-v0 and its like, or register such a task")
-
-
-def _is_module(name: str) -> bool:
-    if (PROGRAMS / f"{name}.py").is_file():
-        return True
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ImportError:
-        return False
 
 
 def _counts_steps(task: str) -> bool:
