@@ -3,7 +3,7 @@ Players of the three Atari tasks that read the emulator's memory: teachers of ne
 (``atari_teacher.py``). They cannot be certified, and need not be: only what they teach is.
 
 - Freeway: a planner. Cars move at constant speeds, so dynamic programming over the next 52 steps knows when to go.
-- Pong1r and Bank Heist: PPO on numbers from the memory, a quarter of an hour of one core, as no picture is drawn.
+- Pong1r and Bank Heist: PPO on numbers from the memory, half an hour of one core, as no picture is drawn.
 """
 
 from collections.abc import Mapping
@@ -50,11 +50,8 @@ class FreewayPlanner:
     _ROAD = 160
     _LOWEST, _GOAL, _N_HEIGHTS = 6, 178, 182
     _HIT_FROM, _HIT_TO = 40, 54  # places of a car that touches the chicken
-    _LANE_FROM, _LANE_TO, _LANE = (
-        13,
-        29,
-        16,
-    )  # heights of the chicken in the first lane; the next is 16 higher
+    _LANE_FROM, _LANE_TO = 13, 29  # heights of the chicken in the first lane
+    _LANE = 16  # from one lane to the next
     _STEPS_OF_A_HIT = 14.0  # until the chicken moves again
     _HORIZON = 52
     _SHARPNESS = 3.0  # an action that costs a step more is e^3 times less likely
@@ -262,7 +259,9 @@ def expert_of(task: str, folder: Path, seed: int, n_timesteps: int | None) -> Ex
     ALEInterface.setLoggerMode(LoggerMode.Error)
     if task == "camp/Freeway-v0":
         return FreewayPlanner()
-    file = folder / f"{task.replace('/', '-')}.zip"
+    steps = MemoryPPO.N_TIMESTEPS[task] if n_timesteps is None else n_timesteps
+    # What the training depends on is in the name, so that what is taught depends on the arguments alone
+    file = folder / f"{task.replace('/', '-')}_{steps}_steps_seed{seed}.zip"
     if not file.exists():
-        MemoryPPO.train(task, file, seed, MemoryPPO.N_TIMESTEPS[task] if n_timesteps is None else n_timesteps)
+        MemoryPPO.train(task, file, seed, steps)
     return MemoryPPO(task, file)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
-from atari_experts import MEMORY_SIZE, MemoryPPO, expert_of
+from atari_experts import MEMORY_SIZE, Expert, MemoryPPO, expert_of
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.policies import BasePolicy
@@ -75,7 +75,8 @@ class Lessons:
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
     env_kwargs = dict(_setting(text) for text in args.env_kwargs)
-    folder: Path = args.log_folder / "dqn" / f"{args.env.replace('/', '-')}_1"
+    name = args.env.replace("/", "-")
+    folder: Path = args.log_folder / "dqn" / f"{name}_1"
     if folder.exists():
         raise InputError(f"{folder} is there already: give another folder with -f")
     if args.num_threads > 0:
@@ -85,7 +86,7 @@ def teach(args: argparse.Namespace) -> None:
     model = DQN("CnnPolicy", env, buffer_size=1, seed=args.seed, device=args.device)
     learn_from(expert, env, model, args.n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
     env.close()
-    settings = folder / args.env.replace("/", "-")
+    settings = folder / name
     settings.mkdir(parents=True)
     given = {"algo": "dqn", "env": args.env, "env_kwargs": env_kwargs, "eval_env_kwargs": env_kwargs, "seed": args.seed}
     (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
@@ -93,11 +94,11 @@ def teach(args: argparse.Namespace) -> None:
         yaml.safe_dump({"policy": "CnnPolicy", "n_timesteps": args.n_timesteps}), encoding="utf-8"
     )
     model.num_timesteps = args.n_timesteps
-    model.save(folder / f"{args.env.replace('/', '-')}.zip")
+    model.save(folder / f"{name}.zip")
 
 
 def learn_from(
-    expert: Any, env: VecEnv, model: DQN, n_timesteps: int, epochs: float, seed: int, expert_plays: float = 0.15
+    expert: Expert, env: VecEnv, model: DQN, n_timesteps: int, epochs: float, seed: int, expert_plays: float = 0.15
 ) -> None:
     """
     :param expert: Who knows what to do

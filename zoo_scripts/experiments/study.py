@@ -148,10 +148,12 @@ class Study:
             raise InputError(f"variant {name}: env_wrapper holds the noise that sigmas set: write a task of your own")
         if only is not None and not any(only in grid["algorithms"] for grid in grids):
             raise InputError(f"variant {name}: no grid with it has the algorithm {only}")
+        if "program" in variant:
+            return  # its params are options of its own
         for grid in grids:
             if "camp_lambda" in keys and "lambdas" in grid:
                 raise InputError(f"variant {name} sets camp_lambda, and so do the lambdas of its grid: take one of them")
-            for algorithm in [] if "program" in variant else grid["algorithms"] if only is None else [only]:
+            for algorithm in grid["algorithms"] if only is None else [only]:
                 known = _ZOO_KEYS | set(inspect.signature(ALGOS[algorithm]).parameters)
                 if unknown := sorted(keys - known):
                     of_camp = unknown[0] in inspect.signature(CAMPDQN).parameters
