@@ -6,6 +6,7 @@ Players of the three Atari tasks that read the emulator's memory: teachers of ne
 - Pong1r and Bank Heist: PPO on numbers from the memory, half an hour of one core, as no picture is drawn.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -235,7 +236,7 @@ class MemoryPPO:
         )
         model.learn(n_timesteps)
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_name(f"{file.stem}.part.zip")
+        part = file.with_name(f"{file.stem}.part{os.getpid()}.zip")  # two networks may ask for the same expert
         model.save(part)
         part.replace(file)
 

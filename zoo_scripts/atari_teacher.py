@@ -35,6 +35,7 @@ _N_GAMES, _STEPS_A_ROUND, _BATCH_SIZE = 16, 64, 64
 _LEARNING_RATE = 5e-4
 # Over this share of the steps the expert plays, too, less and less: longer where an untaught player sees little of the game
 _EXPERT_PLAYS = {"camp/Freeway-v0": 0.15, "camp/Pong1r-v0": 0.15, "camp/BankHeist-v0": 0.5}
+_N_TIMESTEPS = {"camp/Freeway-v0": 60_000, "camp/Pong1r-v0": 150_000, "camp/BankHeist-v0": 60_000}
 _RANDOM_ACTIONS = 0.02
 
 
@@ -81,19 +82,18 @@ def teach(args: argparse.Namespace) -> None:
         raise InputError(f"{folder} is there already: give another folder with -f")
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
-    expert = expert_of(args.env, args.expert_folder, args.seed, args.expert_timesteps)
+    expert = expert_of(args.env, args.expert_folder, args.expert_seed, args.expert_timesteps)
+    n_timesteps = args.n_timesteps or _N_TIMESTEPS[args.env]
     env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=env_kwargs)
     model = DQN("CnnPolicy", env, buffer_size=1, seed=args.seed, device=args.device)
-    learn_from(expert, env, model, args.n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
+    learn_from(expert, env, model, n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
     env.close()
     settings = folder / name
     settings.mkdir(parents=True)
     given = {"algo": "dqn", "env": args.env, "env_kwargs": env_kwargs, "eval_env_kwargs": env_kwargs, "seed": args.seed}
     (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
-    (settings / "config.yml").write_text(
-        yaml.safe_dump({"policy": "CnnPolicy", "n_timesteps": args.n_timesteps}), encoding="utf-8"
-    )
-    model.num_timesteps = args.n_timesteps
+    (settings / "config.yml").write_text(yaml.safe_dump({"policy": "CnnPolicy", "n_timesteps": n_timesteps}), encoding="utf-8")
+    model.num_timesteps = n_timesteps
     model.save(folder / f"{name}.zip")
 
 
@@ -175,11 +175,12 @@ def main() -> int:
     parser.add_argument("--env", choices=TASKS, required=True)
     parser.add_argument("--env-kwargs", nargs="+", default=[], metavar="NAME:VALUE", help="settings of the task")
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
-    parser.add_argument("-n", "--n-timesteps", type=int, default=60_000, help="to learn from (default: %(default)s)")
+    parser.add_argument("-n", "--n-timesteps", type=int, help="to learn from (default: 60,000, on Pong1r 150,000)")
     parser.add_argument("--epochs", type=float, default=6, help="how often each is, in the mean (default: %(default)s)")
     parser.add_argument("--expert-folder", type=Path, default=Path("experts"), help="of trained experts")
     parser.add_argument("--expert-timesteps", type=int, help="steps of the training of the expert")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--expert-seed", type=int, default=0, help="of that training (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="of games and network (default: %(default)s)")
     parser.add_argument("--device", default="cpu", help="PyTorch device (default: %(default)s)")
     parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
     args = parser.parse_args()
