@@ -3,7 +3,7 @@ import math
 import pytest
 import torch as th
 
-from sb3_camp.camp_dqn.losses import adaptive_eta, imitation_loss, q_gap, robustness_loss
+from sb3_camp.camp_dqn.losses import adaptive_eta, agreement, imitation_loss, q_gap, robustness_loss
 
 Q = th.tensor([[0.0, math.log(3.0)], [2.0, 2.0], [1.0, -1.0]])
 REFERENCE_Q = th.tensor([[0.0, 0.0], [math.log(4.0), 0.0], [-1.0, 5.0]])
@@ -59,3 +59,9 @@ def test_robustness_gradient_raises_the_best_and_lowers_the_runner_up_only_where
 
 def test_q_gap_is_the_best_minus_the_second_best():
     assert th.equal(q_gap(th.tensor([[1.0, 5.0, 3.0], [2.0, 2.0, -1.0]])), th.tensor([2.0, 0.0]))
+
+
+def test_agreement_counts_where_the_greedy_action_is_one_of_the_best_of_the_reference():
+    q = th.tensor([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 1.0, 2.0], [0.0, 5.0, 1.0]])
+    reference_q = th.tensor([[9.0, 0.0, 0.0], [0.0, 1.0, 0.0], [4.0, 1.0, 4.0], [0.0, 1.0, 1.1]])
+    assert agreement(q, reference_q).item() == 0.5, "the first and, by a tie, the third"

@@ -81,6 +81,16 @@ def q_gap(q_values: th.Tensor) -> th.Tensor:
     return best[:, 0] - best[:, 1]
 
 
+def agreement(q_values: th.Tensor, reference_q_values: th.Tensor) -> th.Tensor:
+    """
+    :param q_values: Q-values of the primary network, float, shape (batch, n_actions)
+    :param reference_q_values: Q-values (or other action scores) of the reference network, same shape
+    :return: The share of the observations on which the primary's greedy action is one of the best of the reference, scalar
+    """
+    chosen = reference_q_values.gather(1, q_values.argmax(dim=1, keepdim=True)).squeeze(1)
+    return (chosen >= reference_q_values.amax(dim=1)).to(q_values.dtype).mean()
+
+
 def robustness_loss(q_values: th.Tensor, reference_q_values: th.Tensor, eta: th.Tensor | float) -> th.Tensor:
     """
     Hinge loss that widens the Q-gap of the primary up to ``eta`` (paper, the loss l_ro without its factor lambda).

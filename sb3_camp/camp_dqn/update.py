@@ -7,11 +7,11 @@ import torch as th
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.dqn.policies import DQNPolicy
 
-from sb3_camp.camp_dqn.losses import adaptive_eta, imitation_loss, q_gap, robustness_loss
+from sb3_camp.camp_dqn.losses import adaptive_eta, agreement, imitation_loss, q_gap, robustness_loss
 from sb3_camp.camp_dqn.references import LearningReference, Reference
 
 #: What :meth:`Update.primary_losses` gives besides the loss, in this order
-PRIMARY_LOGS = ("imitation_loss", "robustness_loss", "eta", "q_gap_mean", "q_gap_min")
+PRIMARY_LOGS = ("imitation_loss", "robustness_loss", "eta", "q_gap_mean", "q_gap_min", "agreement")
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Update:
 
         :param reference_batch: What the reference learns from, None if it is frozen
         :param primary_batch: What the primary learns from
-        :return: the loss of the reference, scalar, None if it is frozen; the ``PRIMARY_LOGS``, shape (5,)
+        :return: the loss of the reference, scalar, None if it is frozen; the ``PRIMARY_LOGS``, shape (6,)
         """
         td_loss = None
         if reference_batch is not None:
@@ -62,7 +62,7 @@ class Update:
         """
         Imitation + lambda * hinge (Eq. CAMP_loss, the terms that depend on the primary).
 
-        :return: the loss, scalar; the ``PRIMARY_LOGS`` without gradient, shape (5,)
+        :return: the loss, scalar; the ``PRIMARY_LOGS`` without gradient, shape (6,)
         """
         scores = self.reference.scores(batch)
         q_values = self.policy.q_net(batch.observations)
@@ -72,8 +72,8 @@ class Update:
             eta = th.as_tensor(self.camp_eta, dtype=q_values.dtype, device=q_values.device)
         imitation = imitation_loss(q_values, scores, self.imitation)
         robustness = robustness_loss(q_values, scores, eta)
-        gaps = q_gap(q_values.detach())
-        logs = th.stack([imitation.detach(), robustness.detach(), eta.detach(), gaps.mean(), gaps.min()])
+        gaps, agrees = q_gap(q_values.detach()), agreement(q_values.detach(), scores)
+        logs = th.stack([imitation.detach(), robustness.detach(), eta.detach(), gaps.mean(), gaps.min(), agrees])
         return imitation + self.camp_lambda * robustness, logs
 
     def _gradient_step(self, optimizer: th.optim.Optimizer, loss: th.Tensor) -> None:
