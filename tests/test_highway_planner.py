@@ -26,6 +26,22 @@ def test_the_planner_never_returns_less_than_its_rules_in_the_same_episode(highw
     assert returns["planner"].max() <= SHORT["duration"]
 
 
+def test_the_value_of_an_action_is_what_comes_of_it_and_the_better_rule(highway):
+    settings = dict(vectorization_mode="vector_entry_point", sigma=0.0, config=SHORT)
+    envs = gym.make_vec(highway.TASK, 4, **settings).unwrapped
+    observations, _ = envs.reset(seed=7)
+    values = highway.action_values(envs)
+    assert values.shape == (4, 5)
+    for action in range(5):
+        found = []
+        for rule in highway.RULES.values():
+            twin = gym.make_vec(highway.TASK, 4, **settings).unwrapped
+            twin.reset(seed=7)
+            observations, rewards, crashed, _, _ = twin.step(np.full(4, action))
+            found.append(rewards + np.where(crashed, 0.0, highway.played(twin, rule, observations)))
+        np.testing.assert_allclose(values[:, action], np.max(found, axis=0))
+
+
 def test_copies_of_envs_go_on_as_the_envs_do_and_leave_them_as_they_are(highway):
     envs = gym.make_vec(
         highway.TASK, 4, vectorization_mode="vector_entry_point", sigma=0.0, config={**SHORT, "duration": 3}

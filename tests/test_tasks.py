@@ -23,13 +23,15 @@ from sb3_camp.tasks import TASKS
 from sb3_camp.tasks.registry import n_native_episodes
 
 CARTPOLES = ["camp/CartPole1-v0", "camp/CartPole5-v0"]
+HIGHWAYS = {"camp/Highway-v0": {}, "camp/HighwaySpeed-v0": {"high_speed_reward": 2.0}}  # with what they change of highway-env
 ATARI = {"camp/Pong1r-v0": 0, "camp/Freeway-v0": 1, "camp/BankHeist-v0": 1}  # with their difficulty
 FRAME_SHAPES = {
     "camp/CartPole1-v0": (4,),
     "camp/CartPole5-v0": (4,),
-    "camp/Highway-v0": (25,),
+    **dict.fromkeys(HIGHWAYS, (25,)),
     **dict.fromkeys(ATARI, (84, 84)),
 }
+SIGMAS = {"camp/Highway-v0": 0.4, "camp/HighwaySpeed-v0": 0.1, **dict.fromkeys(CARTPOLES, 0.2)}
 STACKED = {"camp/CartPole5-v0": 5, **dict.fromkeys(ATARI, 4)}
 
 
@@ -42,8 +44,8 @@ def clean_twin(env_id: str) -> gym.Env:
     """The paper's environment, one frame without noise, made from the ids that the paper names."""
     if env_id in CARTPOLES:
         return gym.make("CartPole-v0")
-    if env_id == "camp/Highway-v0":
-        return FlattenObservation(gym.make("highway-fast-v0"))
+    if env_id in HIGHWAYS:
+        return FlattenObservation(gym.make("highway-fast-v0", config=HIGHWAYS[env_id]))
     game = env_id.removeprefix("camp/").removesuffix("-v0").removesuffix("1r")
     version = "v4" if game == "BankHeist" else "v0"
     return AtariPreprocessing(gym.make(f"{game}NoFrameskip-{version}", difficulty=ATARI[env_id]))
@@ -72,7 +74,7 @@ def played_together(env_id: str, n_steps: int, **kwargs):
         assert reward == clean_reward
         if env_id == "camp/Pong1r-v0":
             assert terminated == (reward != 0)
-        elif env_id in CARTPOLES or env_id == "camp/Highway-v0":
+        elif env_id in CARTPOLES or env_id in HIGHWAYS:
             assert (terminated, truncated) == (clean_terminated, clean_truncated)
         ended = terminated or truncated
     return np.array(frames), np.array(clean_frames)
@@ -82,7 +84,7 @@ def played_together(env_id: str, n_steps: int, **kwargs):
 
 
 @pytest.mark.parametrize("env_id", TASKS)
-def test_without_noise_the_newest_frame_is_that_of_the_papers_environment(env_id):
+def test_without_noise_the_newest_frame_is_that_of_the_environment_below(env_id):
     frames, clean_frames = played_together(env_id, 80, sigma=0)
     np.testing.assert_array_equal(frames, clean_frames)
 
@@ -90,8 +92,8 @@ def test_without_noise_the_newest_frame_is_that_of_the_papers_environment(env_id
 @pytest.mark.parametrize("env_id", TASKS)
 def test_the_noise_is_independent_on_every_frame_and_has_the_scale_of_the_registration(env_id):
     sigma = gym.spec(env_id).kwargs["sigma"]
-    assert sigma == {"camp/Highway-v0": 0.4, **dict.fromkeys(CARTPOLES, 0.2)}.get(env_id, 12.75)
-    frames, clean_frames = played_together(env_id, 60 if env_id == "camp/Highway-v0" else 200)
+    assert sigma == SIGMAS.get(env_id, 12.75)
+    frames, clean_frames = played_together(env_id, 60 if env_id in HIGHWAYS else 200)
     noise = frames.astype(float) - clean_frames
     if env_id in ATARI:
         assert frames.dtype == np.uint8
@@ -189,6 +191,28 @@ def test_nested_settings_of_highway_are_merged(part, shape):
     assert (settings["lanes_count"], settings["vehicles_count"], settings["duration"]) == (3, 20, 4)
 
 
+def test_the_reward_for_speed_is_a_setting_that_other_settings_leave_alone():
+    env = gym.make("camp/HighwaySpeed-v0", config={"duration": 4})
+    assert (env.unwrapped.config["high_speed_reward"], env.unwrapped.config["duration"]) == (2.0, 4)
+    assert gym.make("camp/Highway-v0", high_speed_reward=1.0).unwrapped.config["high_speed_reward"] == 1.0
+    both = gym.make("camp/HighwaySpeed-v0", config={"high_speed_reward": 0.7})
+    assert both.unwrapped.config["high_speed_reward"] == 0.7, "the config has the last word"
+    native = gym.make_vec("camp/HighwaySpeed-v0", 4, vectorization_mode="vector_entry_point", config={"duration": 4})
+    assert native.unwrapped._settings["high_speed_reward"] == 2.0
+
+
+def test_braking_returns_less_than_speed_where_speed_counts():
+    """Nobody is in the way: 30 m/s for 4 seconds and 20 m/s."""
+    alone = {"vehicles_count": 0, "duration": 4, "right_lane_reward": 0.0}
+    returns = []
+    for action in (3, 4):  # faster, slower
+        env = gym.make("camp/HighwaySpeed-v0", config=alone)
+        env.reset(seed=0)
+        rewards = [env.step(action)[1] for _ in range(4)]
+        returns.append(rewards[-1])
+    assert returns == [pytest.approx(1.0, abs=0.01), pytest.approx(1 / 3, abs=0.01)], "(2 + 1) / 3 and (0 + 1) / 3"
+
+
 def test_highway_is_reproducible_and_its_rewards_are_never_negative():
     env = gym.make("camp/Highway-v0")
     np.testing.assert_array_equal(env.reset(seed=3)[0], env.reset(seed=3)[0])
@@ -225,7 +249,7 @@ def test_making_and_playing_gives_no_warning(env_id):
         env.step(env.action_space.sample())
 
 
-@pytest.mark.parametrize("env_id", ["camp/CartPole1-v0", "camp/CartPole5-v0", "camp/Highway-v0", "camp/Pong1r-v0"])
+@pytest.mark.parametrize("env_id", ["camp/CartPole1-v0", "camp/CartPole5-v0", *HIGHWAYS, "camp/Pong1r-v0"])
 def test_its_spec_rebuilds_it(env_id):
     env = gym.make(env_id, sigma=0.7)
     assert env.spec.id == env_id and env.spec.kwargs["sigma"] == 0.7
@@ -315,6 +339,7 @@ def test_importing_the_package_registers_the_tasks_and_loads_nothing_of_what_the
         ("camp/CartPole5-v0", {"n_stack": 0}, "n_stack must be a whole number that is at least 1, not 0"),
         ("camp/CartPole5-v0", {"n_stack": 2.0}, "n_stack must be a whole number that is at least 1, not 2.0"),
         ("camp/Pong1r-v0", {"n_stack": True}, "n_stack must be a whole number that is at least 1, not True"),
+        ("camp/HighwaySpeed-v0", {"high_speed_reward": -1}, "high_speed_reward must be a finite number >= 0, not -1"),
         ("camp/Highway-v0", {"config": {"vehicle_count": 3}}, "unknown 'vehicle_count'; it has observation, action"),
         ("camp/Highway-v0", {"config": {"observation": "Kinematics"}}, "observation must be a mapping"),
         ("camp/Highway-v0", {"config": [1]}, "config must be a mapping"),

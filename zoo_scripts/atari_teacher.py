@@ -11,15 +11,14 @@ frames, which speeds up its convolutions a lot. Leaves a run folder of the zoo, 
 """
 
 import argparse
-import ast
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import taught_run
 import torch
-import yaml
 from atari_experts import MEMORY_SIZE, Expert, MemoryPPO, expert_of
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
@@ -28,7 +27,6 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch.nn import functional as F
 
 from sb3_camp.command_line import exit_status
-from sb3_camp.errors import InputError
 
 TASKS = ("camp/Freeway-v0", *MemoryPPO.N_TIMESTEPS)
 _N_GAMES, _STEPS_A_ROUND, _BATCH_SIZE = 16, 64, 64
@@ -75,26 +73,14 @@ class Lessons:
 
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
-    env_kwargs = dict(_setting(text) for text in args.env_kwargs)
-    name = args.env.replace("/", "-")
-    folder: Path = args.log_folder / "dqn" / f"{name}_1"
-    if folder.exists():
-        raise InputError(f"{folder} is there already: give another folder with -f")
-    if args.num_threads > 0:
-        torch.set_num_threads(args.num_threads)
+    folder, kwargs = taught_run.begin(args), taught_run.env_kwargs(args.env_kwargs)
     expert = expert_of(args.env, args.expert_folder, args.expert_seed, args.expert_timesteps)
     n_timesteps = args.n_timesteps or _N_TIMESTEPS[args.env]
-    env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=env_kwargs)
+    env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=kwargs)
     model = DQN("CnnPolicy", env, buffer_size=1, seed=args.seed, device=args.device)
     learn_from(expert, env, model, n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
     env.close()
-    settings = folder / name
-    settings.mkdir(parents=True)
-    given = {"algo": "dqn", "env": args.env, "env_kwargs": env_kwargs, "eval_env_kwargs": env_kwargs, "seed": args.seed}
-    (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
-    (settings / "config.yml").write_text(yaml.safe_dump({"policy": "CnnPolicy", "n_timesteps": n_timesteps}), encoding="utf-8")
-    model.num_timesteps = n_timesteps
-    model.save(folder / f"{name}.zip")
+    taught_run.save(model, folder, args, {"policy": "CnnPolicy"}, n_timesteps)
 
 
 def learn_from(
@@ -162,27 +148,13 @@ def _memories(env: VecEnv) -> np.ndarray:
     return np.stack([game.getRAM() for game in (one.unwrapped.ale for one in env.envs)])  # type: ignore[attr-defined]
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    key, _, value = text.partition(":")
-    try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        raise InputError(f"--env-kwargs {text}: give name:value, as sigma:12.75") from None
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", choices=TASKS, required=True)
-    parser.add_argument("--env-kwargs", nargs="+", default=[], metavar="NAME:VALUE", help="settings of the task")
-    parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
-    parser.add_argument("-n", "--n-timesteps", type=int, help="to learn from (default: 60,000, on Pong1r 150,000)")
+    taught_run.add_options(parser, TASKS, "60,000, on Pong1r 150,000")
     parser.add_argument("--epochs", type=float, default=6, help="how often each is, in the mean (default: %(default)s)")
     parser.add_argument("--expert-folder", type=Path, default=Path("experts"), help="of trained experts")
     parser.add_argument("--expert-timesteps", type=int, help="steps of the training of the expert")
     parser.add_argument("--expert-seed", type=int, default=0, help="of that training (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of games and network (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="PyTorch device (default: %(default)s)")
-    parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
     args = parser.parse_args()
     return exit_status("atari_teacher", lambda: teach(args))
 

@@ -1,5 +1,5 @@
 """
-The tasks of the paper as Gymnasium environments: noise and frame stack are part of each.
+The tasks of the paper, and a harder Highway, as Gymnasium environments: noise and frame stack are part of each.
 
 Their registration holds all settings (``gym.spec("camp/Freeway-v0").kwargs``), and each can be set with ``gym.make`` or the
 zoo's ``--env-kwargs``: ``sigma`` in all of them, in the units of the observation, and ``n_stack`` where frames are stacked.
@@ -48,20 +48,23 @@ def _atari(lowest_return: float, max_episode_steps: int | None, **kwargs: Any) -
     return Task({**_ATARI, **limit, "kwargs": settings}, lowest_return, ("game", "first_point_ends"), pixels=True)
 
 
+def _highway(**kwargs: Any) -> Task:
+    entry_point = "sb3_camp.tasks.highway:make_highway"
+    return Task(
+        dict(entry_point=entry_point, vector_entry_point=f"{entry_point}_vec", kwargs=kwargs),
+        lowest_return=0.0,
+        lowest_return_depends_on=("config", "high_speed_reward"),
+        native_has_same_returns=True,
+    )
+
+
 # Entry points are strings, so that only the tasks that are made import what they need
 _OWN = {
     "camp/CartPole1-v0": _cartpole("cartpole1", sigma=0.2),
     "camp/CartPole5-v0": _cartpole("cartpole5", sigma=0.2, n_stack=5),
-    "camp/Highway-v0": Task(
-        {
-            "entry_point": "sb3_camp.tasks.highway:make_highway",
-            "vector_entry_point": "sb3_camp.tasks.highway:make_highway_vec",
-            "kwargs": {"sigma": 0.4},
-        },
-        lowest_return=0.0,
-        lowest_return_depends_on=("config",),
-        native_has_same_returns=True,
-    ),
+    "camp/Highway-v0": _highway(sigma=0.4),
+    # Not in the paper: there, braking always is the best that agents find
+    "camp/HighwaySpeed-v0": _highway(sigma=0.1, high_speed_reward=2.0),
     "camp/Pong1r-v0": _atari(-1.0, None, game="pong", repeat_action_probability=_STICKY, difficulty=0, first_point_ends=True),
     "camp/Freeway-v0": _atari(0.0, 250, game="freeway", repeat_action_probability=_STICKY, difficulty=1),
     "camp/BankHeist-v0": _atari(0.0, 250, game="bank_heist", repeat_action_probability=0.0, difficulty=1),

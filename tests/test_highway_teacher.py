@@ -1,0 +1,88 @@
+"""A network on noisy observations that learns from the planner on Highway."""
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import DQN
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script
+
+import sb3_camp  # noqa: F401
+
+
+@pytest.fixture(scope="module")
+def teacher():
+    pytest.importorskip("highway_env")
+    with imported_script("highway_teacher") as module:
+        yield module
+
+
+class Coins:
+    """Games of three steps. The observation is the action that pays, action 1 or 3, and there is nothing else to see."""
+
+    num_envs = 8
+
+    def __init__(self):
+        self._random = np.random.default_rng(0)
+
+    def _look(self):
+        self.pays = self._random.choice([1, 3], size=self.num_envs)
+        return (self.pays[:, None] - 2.0) * np.ones((self.num_envs, 2))
+
+    def reset(self, seed):
+        self._steps = 0
+        return self._look(), {}
+
+    def step(self, actions):
+        self._steps += 1
+        rewards, over = (actions == self.pays).astype(float), np.full(self.num_envs, self._steps % 4 == 3)
+        return self._look(), rewards, np.zeros(self.num_envs, dtype=bool), over, {}
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1.0])
+def test_the_network_learns_the_mean_of_the_values_of_what_an_observation_may_stand_for(teacher, sigma, monkeypatch):
+    """With a coin of -1 or 1 and noise N(0, 1) on two equal entries, the posterior log odds of 1 are 2 (o_1 + o_2)."""
+    games = Coins()
+    # Action 1 pays 4 if the coin is -1, action 3 pays 4 if it is 1, action 0 always pays 3, the others nothing
+    monkeypatch.setattr(
+        teacher, "action_values", lambda envs: np.stack([3 + 0 * envs.pays, *(4.0 * (envs.pays == a) for a in range(1, 5))], 1)
+    )
+    monkeypatch.setattr(teacher, "_LAST_BATCHES", 2000)
+
+    class Space(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(5)
+
+    model = DQN("MlpPolicy", Space(), buffer_size=1, policy_kwargs=dict(net_arch=[32]), seed=0, device="cpu")
+    teacher.learn_from_planner(games, sigma, model, 1024, seed=0)
+    looks = np.array([[-1.0, -1.0], [1.0, 1.0], [-0.2, 0.2]] if sigma else [[-1.0, -1.0], [1.0, 1.0]], dtype=np.float32)
+    odds = np.exp(np.clip(2 * looks.sum(axis=1) / sigma**2, -50, 50)) if sigma else np.array([0, np.inf])
+    up = 1 - 1 / (1 + odds)
+    wanted = np.stack([3 + 0 * up, 4 * (1 - up), 0 * up, 4 * up, 0 * up], axis=1)
+    with torch.no_grad():
+        found = model.q_net(torch.as_tensor(looks)).numpy()
+    np.testing.assert_allclose(found, wanted - wanted.mean(axis=1, keepdims=True), atol=0.35 if sigma else 0.05)
+    if sigma:
+        assert model.predict(looks, deterministic=True)[0].tolist() == [1, 3, 0], "in doubt it takes what is safe"
+    for ours, target in zip(model.q_net.parameters(), model.q_net_target.parameters(), strict=True):
+        assert torch.equal(ours, target)
+
+
+def test_it_leaves_a_run_of_the_zoo_that_is_evaluated_and_certified(tmp_path):
+    def run(*words, status=0):
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == status, done.stderr
+        return done
+
+    pytest.importorskip("highway_env")
+    script = str(ZOO_SCRIPTS / "highway_teacher.py")
+    task = ("--env", "camp/HighwaySpeed-v0", "-f", "logs")
+    kwargs = ("--env-kwargs", "sigma:0.25", "config:{'duration': 3, 'vehicles_count': 5}")
+    assert "256 of 256 steps" in run(script, *task, *kwargs, "-n", "256", "--num-threads", "1").stdout
+    assert "is there already" in run(script, *task, "-n", "256", status=2).stderr
+    assert "one number" in run(script, *task[:2], "-f", "other", "--env-kwargs", f"sigma:{[0.1] * 25}", status=2).stderr
+    run("-m", "sb3_camp.evaluate", "--algo", "dqn", *task, "-n", "20", "--n-envs", "4")
+    told = run("-m", "sb3_camp.certify", "logs/dqn/camp-HighwaySpeed-v0_1", "--min-return", "0").stdout
+    assert "0.25" in told

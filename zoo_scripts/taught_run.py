@@ -1,0 +1,87 @@
+"""What the programs that teach a DQN's network have in common: their options, and the run folder that they leave."""
+
+import argparse
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from stable_baselines3 import DQN
+
+from sb3_camp.errors import InputError
+
+
+def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], n_timesteps: str) -> None:
+    """
+    :param parser: Of the program
+    :param tasks: ids of the tasks that it knows
+    :param n_timesteps: How many steps it learns from unless told otherwise, as text
+    """
+    parser.add_argument("--env", choices=list(tasks), required=True)
+    parser.add_argument("--env-kwargs", nargs="+", default=[], metavar="NAME:VALUE", help="settings of the task")
+    parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
+    parser.add_argument("-n", "--n-timesteps", type=_positive, help=f"to learn from (default: {n_timesteps})")
+    parser.add_argument("--seed", type=int, default=0, help="of games and network (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="PyTorch device (default: %(default)s)")
+    parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+    return number
+
+
+def env_kwargs(texts: Iterable[str]) -> dict[str, Any]:
+    """
+    :param texts: What was given with ``--env-kwargs``
+    :return: the settings
+    :raises InputError: for what is not of the form name:value
+    """
+    return dict(_setting(text) for text in texts)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, _, value = text.partition(":")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise InputError(f"--env-kwargs {text}: give name:value, as sigma:12.75") from None
+
+
+def begin(args: argparse.Namespace) -> Path:
+    """
+    :param args: What :func:`add_options` read
+    :return: the folder of the run
+    :raises InputError: if it is there already
+    """
+    folder: Path = args.log_folder / "dqn" / f"{args.env.replace('/', '-')}_1"
+    if folder.exists():
+        raise InputError(f"{folder} is there already: give another folder with -f")
+    if args.num_threads > 0:
+        torch.set_num_threads(args.num_threads)
+    return folder
+
+
+def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[str, Any], n_timesteps: int) -> None:
+    """
+    Leave what ``python -m rl_zoo3.train --algo dqn`` would.
+
+    :param model: What has learned
+    :param folder: From :func:`begin`
+    :param args: What :func:`add_options` read
+    :param hyperparams: Policy and its keyword arguments
+    :param n_timesteps: How many steps it has learned from
+    """
+    name = args.env.replace("/", "-")
+    settings = folder / name
+    settings.mkdir(parents=True)
+    kwargs = env_kwargs(args.env_kwargs)
+    given = {"algo": "dqn", "env": args.env, "env_kwargs": kwargs, "eval_env_kwargs": kwargs, "seed": args.seed}
+    (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
+    (settings / "config.yml").write_text(yaml.safe_dump({**hyperparams, "n_timesteps": n_timesteps}), encoding="utf-8")
+    model.num_timesteps = n_timesteps
+    model.save(folder / f"{name}.zip")
