@@ -3,9 +3,9 @@ A teacher for CAMP on the Highway tasks, where agents that learn by themselves f
 noisy observations learns from the planner of ``highway_planner.py``, which knows the traffic and the future.
 
 DAgger (Ross, Gordon and Bagnell 2011): the network plays, and the planner says what each action would return from each
-state that comes. The network learns the mean of that over the states that a noisy observation may stand for, by least
-squares, with fresh noise on each observation each time, and takes the action with the highest (QMDP: Littman, Cassandra and
-Kaelbling 1995). Leaves a run folder of the zoo, as ``--algo dqn`` would:
+state that comes. The network learns what that is in the middle of the states that a noisy observation may stand for (by the
+smooth L1 loss of a DQN, with fresh noise on each observation each time) and takes the action with the highest, as QMDP does
+with the mean (Littman, Cassandra and Kaelbling 1995). Leaves a run folder of the zoo, as ``--algo dqn`` would:
 
     python zoo_scripts/highway_teacher.py --env camp/HighwaySpeed-v0 --env-kwargs sigma:0.1 -f logs --seed 0
     python -m sb3_camp.evaluate --algo dqn --env camp/HighwaySpeed-v0 -f logs -n 10000
@@ -94,12 +94,12 @@ def learn_from_planner(envs: Any, sigma: float, model: DQN, n_timesteps: int, se
         for _ in range(_BATCHES_A_ROUND if steps < n_timesteps else _LAST_BATCHES):
             rows = torch.as_tensor(random.integers(len(data), size=_BATCH_SIZE), device=model.device)
             added = sigma * torch.randn(_BATCH_SIZE, data.shape[1], generator=noise).to(model.device)
-            loss = F.mse_loss(network(data[rows] + added), wanted[rows])
+            loss = F.smooth_l1_loss(network(data[rows] + added), wanted[rows])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
-        told = f"squared error {np.mean(losses):.3f}"
+        told = f"loss {np.mean(losses):.3f}"
         if returns:
             told += f", mean return of the last {len(returns[-200:])} episodes {np.mean(returns[-200:]):.2f}"
         print(f"{min(steps, n_timesteps)} of {n_timesteps} steps: {told}", flush=True)
