@@ -59,7 +59,7 @@ def test_the_network_learns_the_values_of_what_a_noisy_observation_may_stand_for
         observation_space, action_space = gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(5)
 
     model = DQN("MlpPolicy", Space(), buffer_size=1, policy_kwargs=dict(net_arch=[32]), seed=0, device="cpu")
-    teacher.learn_from_planner(games, sigma, model, 1024, seed=0)
+    teacher.learn_from_planner(games, sigma, model, 512, seed=0)
     looks = np.array([[-1.0, -1.0], [1.0, 1.0], [-0.2, 0.2]], dtype=np.float32)
     off = np.exp(-4.0) if sigma else 0.0  # (1 - p) / p where both entries are -1 or both are 1
     high, low, safe = 2.6 - off, -1.4 + off, 1.6  # of 4, 0 and 3, less the mean of all five, 1.4
@@ -72,6 +72,7 @@ def test_the_network_learns_the_values_of_what_a_noisy_observation_may_stand_for
         assert torch.equal(ours, target)
 
 
+@pytest.mark.slow
 def test_it_leaves_a_run_of_the_zoo_that_is_evaluated_and_certified(tmp_path):
     def run(*words, status=0):
         done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
