@@ -42,7 +42,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vec-env",
         help="how the envs step: dummy one by one, subproc in a process each, native as one array, where the task has "
-        "a vector environment of its own; auto (the default): native for CartPole in all its forms and for camp/Highway-v0, "
+        "a vector environment of its own; auto (the default): native for CartPole in all its forms and for the Highway tasks, "
         "else dummy",
         type=str,
         default="auto",

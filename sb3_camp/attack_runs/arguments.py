@@ -109,7 +109,7 @@ def command_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vec-env",
         help="how the envs step: native as one array, dummy one by one; auto (the default): native for CartPole in all its "
-        "forms and for camp/Highway-v0, else dummy",
+        "forms and for the Highway tasks, else dummy",
         choices=["auto", "native", "dummy"],
         default="auto",
     )
