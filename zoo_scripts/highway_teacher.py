@@ -28,7 +28,7 @@ from sb3_camp.errors import InputError
 
 TASKS = ("camp/Highway-v0", "camp/HighwaySpeed-v0")
 _N_GAMES, _STEPS_A_ROUND = 128, 8
-_N_TIMESTEPS = 20_480
+_N_TIMESTEPS = 10_240
 _BATCHES_A_ROUND, _LAST_BATCHES, _BATCH_SIZE = 400, 4000, 256
 _LEARNING_RATE = 1e-3
 _PLANNER_PLAYS = 0.25  # share of the steps over which the part that the planner plays falls from all to nothing
