@@ -1,7 +1,6 @@
 """Teachers of the Atari tasks: experts that read the emulator's memory, and networks on noisy frames that learn from them."""
 
-import subprocess
-import sys
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
-from support.zoo_scripts import ZOO_SCRIPTS, imported_script
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python
 
 import sb3_camp  # noqa: F401
 
@@ -172,11 +171,7 @@ def test_a_network_learns_what_the_expert_says():
 
 @pytest.mark.slow
 def test_a_teacher_is_a_run_of_the_zoo_that_is_evaluated_and_certified(tmp_path):
-    def run(*words, status=0):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
-        assert done.returncode == status, done.stderr
-        return done
-
+    run = partial(run_python, tmp_path)
     script = str(ZOO_SCRIPTS / "atari_teacher.py")
     options = ("--env", "camp/Freeway-v0", "--env-kwargs", "sigma:25.5", "-f", "logs", "--num-threads", "1")
     run(script, *options, "-n", "32", "--epochs", "0.1")

@@ -1,14 +1,13 @@
 """A network on noisy observations that learns from the planner on Highway."""
 
-import subprocess
-import sys
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DQN
-from support.zoo_scripts import ZOO_SCRIPTS, imported_script
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python
 
 import sb3_camp  # noqa: F401
 
@@ -74,11 +73,7 @@ def test_the_network_learns_the_values_of_what_a_noisy_observation_may_stand_for
 
 @pytest.mark.slow
 def test_it_leaves_a_run_of_the_zoo_that_is_evaluated_and_certified(tmp_path):
-    def run(*words, status=0):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=600)
-        assert done.returncode == status, done.stderr
-        return done
-
+    run = partial(run_python, tmp_path)
     pytest.importorskip("highway_env")
     script = str(ZOO_SCRIPTS / "highway_teacher.py")
     task = ("--env", "camp/HighwaySpeed-v0", "-f", "logs")

@@ -1,6 +1,7 @@
-"""The scripts of zoo_scripts/, which are no package, as modules."""
+"""The scripts of zoo_scripts/, which are no package, as modules and as commands."""
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,3 +19,14 @@ def imported_script(name: str) -> Iterator[ModuleType]:
         yield importlib.import_module(name)
     finally:
         sys.path.remove(str(ZOO_SCRIPTS))
+
+
+def run_python(folder: Path, *words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """
+    :param folder: Where to run it
+    :param words: Arguments of the interpreter
+    :param status: The exit status that it must have
+    """
+    done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=600)
+    assert done.returncode == status, done.stderr
+    return done
