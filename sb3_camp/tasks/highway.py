@@ -67,7 +67,7 @@ def make_highway_vec(
 make_highway.metadata = HighwayEnvFast.metadata  # type: ignore[attr-defined]
 
 
-def _settings(config: Mapping[str, Any] | None, high_speed_reward: float | None) -> dict[str, Any]:
+def _settings(config: Mapping[str, Any] | None, high_speed_reward: float | None = None) -> dict[str, Any]:
     own: dict[str, Any] = {"lanes_count": 3, "observation": {"type": "Kinematics"}}
     if high_speed_reward is not None:
         if not (isinstance(high_speed_reward, numbers.Real) and 0 <= high_speed_reward < math.inf):
