@@ -73,7 +73,7 @@ class Lessons:
 
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
-    folder, kwargs = taught_run.begin(args), taught_run.env_kwargs(args.env_kwargs)
+    folder, kwargs = taught_run.begin(args), dict(args.env_kwargs)
     expert = expert_of(args.env, args.expert_folder, args.expert_seed, args.expert_timesteps)
     n_timesteps = args.n_timesteps or _N_TIMESTEPS[args.env]
     env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=kwargs)
@@ -110,10 +110,8 @@ def learn_from(
             advice = expert.advise(memory, before, last_actions)
             lessons.add(observations, advice, memory)
             actions, _ = model.predict(observations, deterministic=True)
-            experts = random.random(_N_GAMES) < 1 - lessons.size / (expert_plays * n_timesteps)
-            actions = np.where(experts, advice.argmax(axis=1), actions)
-            by_chance = random.random(_N_GAMES) < _RANDOM_ACTIONS
-            actions = np.where(by_chance, random.integers(advice.shape[1], size=_N_GAMES), actions)
+            advised = 1 - lessons.size / (expert_plays * n_timesteps)
+            actions = taught_run.who_plays(random, actions, advice, advised, _RANDOM_ACTIONS)
             observations, _, dones, infos = env.step(actions)
             before, memory, last_actions = memory, _memories(env), actions.copy()
             before[dones], last_actions[dones] = memory[dones], 0

@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 import taught_run
 import torch
-from highway_planner import N_ACTIONS, action_values
+from highway_planner import action_values
 from stable_baselines3 import DQN
 from torch.nn import functional as F
 
@@ -38,7 +38,7 @@ _POLICY_KWARGS = {"net_arch": [128, 128]}
 
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
-    folder, kwargs = taught_run.begin(args), taught_run.env_kwargs(args.env_kwargs)
+    folder, kwargs = taught_run.begin(args), dict(args.env_kwargs)
     noisy = gym.make(args.env, **kwargs)
     model = DQN("MlpPolicy", noisy, buffer_size=1, policy_kwargs=_POLICY_KWARGS, seed=args.seed, device=args.device)
     if noisy.get_wrapper_attr("sensor_sigma") is not None:
@@ -74,10 +74,8 @@ def learn_from_planner(envs: Any, sigma: float, model: DQN, n_timesteps: int, se
             values.append(best[~ended])
             noisy = observations + sigma * random.standard_normal(observations.shape)
             actions, _ = model.predict(noisy.astype(np.float32), deterministic=True)
-            planned = random.random(n) < 1 - steps / (_PLANNER_PLAYS * n_timesteps)
-            actions = np.where(planned, best.argmax(axis=1), actions)
-            by_chance = random.random(n) < _RANDOM_ACTIONS
-            actions = np.where(by_chance, random.integers(N_ACTIONS, size=n), actions)
+            advised = 1 - steps / (_PLANNER_PLAYS * n_timesteps)
+            actions = taught_run.who_plays(random, actions, best, advised, _RANDOM_ACTIONS)
             observations, rewards, terminations, truncations, _ = envs.step(actions)
             of_now += np.where(ended, 0.0, rewards)
             ended = terminations | truncations

@@ -1,4 +1,4 @@
-"""What the programs that teach a DQN's network have in common: their options, and the run folder that they leave."""
+"""What programs that teach a DQN's network have in common: their options, who plays, and the run folder that they leave."""
 
 import argparse
 import ast
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from stable_baselines3 import DQN
@@ -20,7 +21,9 @@ def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], n_timeste
     :param n_timesteps: How many steps it learns from unless told otherwise, as text
     """
     parser.add_argument("--env", choices=list(tasks), required=True)
-    parser.add_argument("--env-kwargs", nargs="+", default=[], metavar="NAME:VALUE", help="settings of the task")
+    parser.add_argument(
+        "--env-kwargs", nargs="+", type=_setting, default=[], metavar="NAME:VALUE", help="settings of the task"
+    )
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
     parser.add_argument("-n", "--n-timesteps", type=_positive, help=f"to learn from (default: {n_timesteps})")
     parser.add_argument("--seed", type=int, default=0, help="of games and network (default: %(default)s)")
@@ -35,21 +38,12 @@ def _positive(text: str) -> int:
     return number
 
 
-def env_kwargs(texts: Iterable[str]) -> dict[str, Any]:
-    """
-    :param texts: What was given with ``--env-kwargs``
-    :return: the settings
-    :raises InputError: for what is not of the form name:value
-    """
-    return dict(_setting(text) for text in texts)
-
-
 def _setting(text: str) -> tuple[str, Any]:
     key, _, value = text.partition(":")
     try:
         return key, ast.literal_eval(value)
     except (ValueError, SyntaxError):
-        raise InputError(f"--env-kwargs {text}: give name:value, as sigma:12.75") from None
+        raise argparse.ArgumentTypeError(f"{text}: give name:value, as sigma:12.75") from None
 
 
 def begin(args: argparse.Namespace) -> Path:
@@ -66,6 +60,24 @@ def begin(args: argparse.Namespace) -> Path:
     return folder
 
 
+def who_plays(
+    random: np.random.Generator, own: np.ndarray, advice: np.ndarray, advised: float, by_chance: float
+) -> np.ndarray:
+    """
+    DAgger's mixture of players.
+
+    :param random: Who decides
+    :param own: Actions of the network, shape (n_games,)
+    :param advice: How good each action is, shape (n_games, n_actions)
+    :param advised: Probability of the best of these, none if it is negative
+    :param by_chance: Probability of any action in place of either
+    :return: actions to do, shape (n_games,)
+    """
+    n, n_actions = advice.shape
+    actions = np.where(random.random(n) < advised, advice.argmax(axis=1), own)
+    return np.where(random.random(n) < by_chance, random.integers(n_actions, size=n), actions)
+
+
 def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[str, Any], n_timesteps: int) -> None:
     """
     Leave what ``python -m rl_zoo3.train --algo dqn`` would.
@@ -79,7 +91,7 @@ def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[s
     name = args.env.replace("/", "-")
     settings = folder / name
     settings.mkdir(parents=True)
-    kwargs = env_kwargs(args.env_kwargs)
+    kwargs = dict(args.env_kwargs)
     given = {"algo": "dqn", "env": args.env, "env_kwargs": kwargs, "eval_env_kwargs": kwargs, "seed": args.seed}
     (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
     (settings / "config.yml").write_text(yaml.safe_dump({**hyperparams, "n_timesteps": n_timesteps}), encoding="utf-8")
