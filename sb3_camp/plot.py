@@ -8,7 +8,6 @@
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from sb3_camp.certification.certificate_figure import (
     check_one_environment,
     default_labels,
     differing_settings,
+    differing_values,
     not_covered,
 )
 from sb3_camp.certification.frontier_files import frontier_figure, read_frontier
@@ -142,11 +142,8 @@ def _print_table(certificates: list[Certificate], labels: list[str], pixels: boo
     differing = differing_settings(certificates)
     if differing:
         print(f"They differ in: {', '.join(differing)}")
-    for key in ("env_kwargs", "env_wrappers"):
-        if key in differing:
-            for index, certificate in enumerate(certificates, start=1):
-                entry = getattr(certificate, key)
-                print(f"{key} of [{index}]: {'unknown' if entry is None else json.dumps(entry)}")
+    for line in differing_values(certificates):
+        print(line)
     head = "radius/255" if pixels else "radius"
     print("\ncertified return\n" + f"{head:>12}" + "".join(f"{f'[{index + 1}]':>12}" for index in range(len(labels))))
     widest = max((certificate.radii for certificate in certificates), key=lambda radii: radii[-1])

@@ -1,12 +1,13 @@
 """Teachers of the Atari tasks: experts that read the emulator's memory, and networks on noisy frames that learn from them."""
 
+import sys
 from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python
 
@@ -167,6 +168,35 @@ def test_a_network_learns_what_the_expert_says():
     assert len(set(levels)) == 3 and model.predict(np.stack(frames), deterministic=True)[0].tolist() == wanted.tolist()
     for ours, target in zip(model.q_net.parameters(), model.q_net_target.parameters(), strict=True):
         assert torch.equal(ours, target)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "told"),
+    [
+        ("Freeway", ["-n", "15"], "-n 15: at least 16"),
+        ("Freeway", ["--env-kwargs", "n_stack:2"], "the names are sigma"),
+        ("Freeway", ["--epochs", "nan"], "nan: give a number above 0"),
+        ("Pong1r", ["--expert-timesteps", "0"], "give a whole number, at least 1"),
+        ("Pong1r", ["--expert-folder", "a_file"], "a_file"),
+        ("Pong1r", [], "camp-Pong1r-v0_2000000_steps_seed0.zip: no expert that can be read"),
+        ("BankHeist", [], "camp-BankHeist-v0_1500000_steps_seed0.zip: no expert of camp/BankHeist-v0"),
+    ],
+)
+def test_what_it_cannot_use_is_said_before_anything_is_learned(task, options, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    (tmp_path / "experts").mkdir()
+    (tmp_path / "experts" / "camp-Pong1r-v0_2000000_steps_seed0.zip").write_bytes(b"junk")
+    PPO("MlpPolicy", "CartPole-v1").save(tmp_path / "experts" / "camp-BankHeist-v0_1500000_steps_seed0.zip")
+    monkeypatch.setattr(sys, "argv", ["atari_teacher", "--env", f"camp/{task}-v0", *options])
+    with imported_script("atari_teacher") as teacher:
+        monkeypatch.setattr(teacher, "learn_from", lambda *args: pytest.fail("it learns"))
+        try:
+            status = teacher.main()
+        except SystemExit as error:  # of argparse
+            status = error.code
+    assert status == 2 and told in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "logs" / "dqn" / f"camp-{task}-v0_1").exists()
 
 
 @pytest.mark.slow

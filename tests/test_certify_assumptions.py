@@ -74,13 +74,18 @@ def test_a_log_that_cannot_know_of_noise_does_not_get_that_of_the_run_in_whose_f
     assert "Assumed: the episodes were played with fresh noise of sigma 0.4" in capsys.readouterr().out
 
 
-def test_a_monitor_log_of_a_task_of_this_package_has_its_noise_inside(tmp_path):
+def test_a_monitor_log_of_a_task_of_this_package_has_the_noise_and_the_rewards_of_the_run_by_assumption(tmp_path, capsys):
+    """``enjoy --env-kwargs sigma:0.01`` writes the same log."""
     run = make_run(tmp_path, "camp/CartPole1-v0", args={"env_kwargs": {"sigma": 0.3}})
     write_monitor(run / "0.monitor.csv", [(9.0, 9, 0.25)], t_start=1.6e9, env_id="camp/CartPole1-v0")
     (run / "enjoy").mkdir()
     log = write_monitor(run / "enjoy/0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)], env_id="camp/CartPole1-v0")
     assert certify(log, "-o", tmp_path) == 0
-    assert (certificate_in(tmp_path)["sigma"], certificate_in(tmp_path)["sigma_assumed"]) == (0.3, False)
+    assert (certificate_in(tmp_path)["sigma"], certificate_in(tmp_path)["sigma_assumed"]) == (0.3, True)
+    assert (certificate_in(tmp_path)["min_return"], certificate_in(tmp_path)["min_return_basis"]) == (0.0, "given")
+    out = capsys.readouterr().out
+    assert "Assumed: the episodes were played with fresh noise of sigma 0.3 on each observation (no log tells)\n" in out
+    assert "Assumed: no episode can return less than 0\n" in out and "Known of" not in out
 
 
 @pytest.mark.parametrize("env_id", ["Foreign-v0", "camp/Foreign-v0", "CartPole-v1"])

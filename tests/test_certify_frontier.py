@@ -52,6 +52,18 @@ def test_the_frontier_is_the_librarys(tmp_path, capsys, method):
         assert int(row[2]) == content["best"][index] + 1
 
 
+def test_settings_that_differ_are_shown_with_their_values_but_not_the_sigmas_that_are_compared(tmp_path, capsys):
+    files = evaluations(tmp_path)
+    for file, sigma, returns, more in zip(files, SIGMAS, RETURNS, ({}, {}, {"gravity": 3}), strict=True):
+        write_evaluation(file, returns, sigma=sigma, env_kwargs=json.dumps({"sigma": sigma, **more}))
+    assert certify("--frontier", *files[:2], "--min-return", 0, "-o", tmp_path / "out") == 0
+    assert "They differ in" not in capsys.readouterr().out
+    assert certify("--frontier", *files, "--min-return", 0, "-o", tmp_path / "out") == 0
+    out = capsys.readouterr().out
+    assert 'They differ in: env_kwargs\nenv_kwargs of [1]: {"sigma": 0.4}\n' in out
+    assert 'env_kwargs of [3]: {"sigma": 0.2, "gravity": 3}\nWhere these change rewards or the game itself' in out
+
+
 def test_what_was_written_is_read_and_drawn_again(tmp_path, capsys):
     paths = evaluations(tmp_path)
     assert certify("--frontier", *paths, "-o", tmp_path / "out") == 0
@@ -128,7 +140,7 @@ def test_an_assumed_sigma_is_named_in_a_frontier(tmp_path, capsys):
     options = ["--sigma", 0.2, "--min-return", 0, "-o", tmp_path / "out"]
     assert certify("--frontier", log, other, *options) == 0
     first, second = re.findall(r"^\[\d\] .*$", capsys.readouterr().out, re.M)
-    assert first.endswith(", sigma assumed (--sigma)") and "assumed" not in second
+    assert first.endswith(", sigma assumed") and "assumed" not in second
 
 
 def test_the_plan_is_the_librarys_and_nothing_is_written(tmp_path, capsys):

@@ -74,9 +74,32 @@ def test_every_task_has_a_lowest_return_and_settings_that_may_change_it_are_its_
     for env_id, task in TASKS.items():
         assert lowest_return(env_id, {"sigma": 1.0}) is not None
         game = ("game",) if "game" in task.registration["kwargs"] else ()
-        for setting in ("config", "high_speed_reward") if "Highway" in env_id else game:
+        for setting in ("config",) if "Highway" in env_id else game:
             assert lowest_return(env_id, {setting: None}) is None
     assert lowest_return("Made-v0", {}) is None
+
+
+@pytest.mark.parametrize("worth", [0, 0.4, 50.0])
+def test_no_reward_of_highway_is_negative_whatever_speed_is_worth(worth):
+    pytest.importorskip("highway_env")
+    assert lowest_return("camp/HighwaySpeed-v0", {"high_speed_reward": worth}) == 0
+    options: Any = dict(vectorization_mode="vector_entry_point", high_speed_reward=worth)
+    envs = gym.make_vec("camp/HighwaySpeed-v0", 128, **options)
+    envs.reset(seed=0)
+    envs.action_space.seed(0)
+    crashes = 0
+    for _ in range(30):
+        _, rewards, terminations, _, _ = envs.step(envs.action_space.sample())
+        crashes += int(terminations.sum())
+        assert rewards.min() >= 0 and rewards.max() <= 1
+    assert crashes > 50
+
+
+def test_settings_of_the_environment_are_shown_and_what_it_can_return_is_no_lowest_return(tmp_path, capsys):
+    path = evaluated(tmp_path, np.full(100, 5.0), "camp/HighwaySpeed-v0", {"high_speed_reward": 0.4, "sigma": 12.75})
+    assert "an episode of camp/HighwaySpeed-v0 can return 0: leave it out" in error_line(capsys, path, "--min-return", 0.5)
+    assert certify(path, "-o", tmp_path / "out") == 0
+    assert 'Environment made with {"high_speed_reward": 0.4}\n' in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -148,7 +171,7 @@ def test_where_the_lowest_return_is_not_known_it_is_asked_for(tmp_path, capsys):
         assert certify(path, "--min-return", -3) == 0
         certificate = json.loads((tmp_path / "certificate.json").read_text())
         assert (certificate["min_return"], certificate["min_return_basis"]) == (-3, "given")
-        assert "Assumed: no episode can return less than -3 (--min-return)\n" in capsys.readouterr().out
+        assert "Assumed: no episode can return less than -3\n" in capsys.readouterr().out
     write_evaluation(path, np.arange(1.0, 30))
     assert certify(path) == 0
     certificate = json.loads((tmp_path / "certificate.json").read_text())

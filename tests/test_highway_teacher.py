@@ -1,5 +1,6 @@
 """A network on noisy observations that learns from the planner on Highway."""
 
+import sys
 from functools import partial
 
 import gymnasium as gym
@@ -69,6 +70,47 @@ def test_the_network_learns_the_values_of_what_a_noisy_observation_may_stand_for
         assert model.predict(looks, deterministic=True)[0].tolist() == [1, 3, 0], "in doubt it takes what is safe"
     for ours, target in zip(model.q_net.parameters(), model.q_net_target.parameters(), strict=True):
         assert torch.equal(ours, target)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--env-kwargs", "speed:1"], "the names are sigma, high_speed_reward, config"),
+        (["--env-kwargs", "sigma=1"], "give name:value"),
+        (["--env-kwargs", "sigma:often"], "the value is no Python literal"),
+        (["--env-kwargs", "sigma:-1"], "sigma"),
+        (["--env-kwargs", "config:{'vehicles_count': 'many'}"], "--env-kwargs: camp/HighwaySpeed-v0 cannot be made with them"),
+        (["-n", "1e3"], "1e3: give a whole number, at least 1"),
+        (["-n", "0"], "0: give a whole number, at least 1"),
+        (["--seed", "-1"], "give a whole number, from 0 to 2147483647"),
+        (["--device", "abacus"], "abacus: "),
+        (["-f", "a_file"], "a_file"),
+    ],
+)
+def test_what_it_cannot_use_is_said_before_anything_is_learned(teacher, options, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_file").touch()
+    monkeypatch.setattr(sys, "argv", ["highway_teacher", "--env", "camp/HighwaySpeed-v0", *options])
+    monkeypatch.setattr(teacher, "learn_from_planner", lambda *args: pytest.fail("it learns"))
+    try:
+        status = teacher.main()
+    except SystemExit as error:  # of argparse
+        status = error.code
+    assert status == 2 and told in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.rglob("camp-*")), "no folder is left that the next one would stumble over"
+
+
+def test_a_folder_is_taken_at_the_start_and_given_back_if_nothing_comes_of_it(teacher, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "dqn" / "camp-HighwaySpeed-v0_1"
+    monkeypatch.setattr(sys, "argv", ["highway_teacher", "--env", "camp/HighwaySpeed-v0", "-f", str(tmp_path)])
+
+    def interrupted(*args):
+        assert folder.is_dir() and teacher.main() == 2, "another one is refused"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(teacher, "learn_from_planner", interrupted)
+    assert teacher.main() == 130 and not folder.exists()
+    assert "is there already" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor, VecNormalize
 
 import sb3_camp  # noqa: F401  registers the tasks
+from sb3_camp.errors import InputError
 
 MEMORY_SIZE = 128
 _N_GAMES = 32
@@ -207,7 +208,13 @@ class MemoryPPO:
 
     def __init__(self, task: str, file: Path) -> None:
         self._features = MemoryGame.FEATURES[task]
-        self._policy = PPO.load(file, device="cpu").policy
+        try:
+            self._policy = PPO.load(file, device="cpu").policy
+        except Exception as error:  # of any kind, for what is damaged
+            raise InputError(f"{file}: no expert that can be read ({error}): remove it, to train another") from None
+        memory = np.zeros(MEMORY_SIZE, dtype=np.uint8)
+        if self._policy.observation_space.shape != self._features(memory, memory).shape:
+            raise InputError(f"{file}: no expert of {task}: remove it, to train one")
 
     @classmethod
     def train(cls, task: str, file: Path, seed: int, n_timesteps: int) -> None:
@@ -235,7 +242,6 @@ class MemoryPPO:
             **settings,
         )
         model.learn(n_timesteps)
-        file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_name(f"{file.stem}.part{os.getpid()}.zip")  # two networks may ask for the same expert
         model.save(part)
         part.replace(file)
@@ -263,6 +269,7 @@ def expert_of(task: str, folder: Path, seed: int, n_timesteps: int | None) -> Ex
     steps = MemoryPPO.N_TIMESTEPS[task] if n_timesteps is None else n_timesteps
     # What the training depends on is in the name, so that what is taught depends on the arguments alone
     file = folder / f"{task.replace('/', '-')}_{steps}_steps_seed{seed}.zip"
+    folder.mkdir(parents=True, exist_ok=True)  # before the training, whose result is put there
     if not file.exists():
         MemoryPPO.train(task, file, seed, steps)
     return MemoryPPO(task, file)

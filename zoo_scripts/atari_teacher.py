@@ -11,6 +11,7 @@ frames, which speeds up its convolutions a lot. Leaves a run folder of the zoo, 
 """
 
 import argparse
+import math
 import sys
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch.nn import functional as F
 
 from sb3_camp.command_line import exit_status
+from sb3_camp.errors import InputError
 
 TASKS = ("camp/Freeway-v0", *MemoryPPO.N_TIMESTEPS)
 _N_GAMES, _STEPS_A_ROUND, _BATCH_SIZE = 16, 64, 64
@@ -73,10 +75,17 @@ class Lessons:
 
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
-    folder, kwargs = taught_run.begin(args), dict(args.env_kwargs)
-    expert = expert_of(args.env, args.expert_folder, args.expert_seed, args.expert_timesteps)
     n_timesteps = args.n_timesteps or _N_TIMESTEPS[args.env]
-    env = make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=kwargs)
+    if n_timesteps < _N_GAMES:
+        raise InputError(f"-n {n_timesteps}: at least {_N_GAMES}, a step of each game")
+    with taught_run.run_folder(args) as folder:
+        _teach(args, folder, n_timesteps)
+
+
+def _teach(args: argparse.Namespace, folder: Path, n_timesteps: int) -> None:
+    kwargs = dict(args.env_kwargs)
+    env = taught_run.made(args.env, lambda: make_vec_env(args.env, _N_GAMES, seed=args.seed, env_kwargs=kwargs))
+    expert = expert_of(args.env, args.expert_folder, args.expert_seed, args.expert_timesteps)
     model = DQN("CnnPolicy", env, buffer_size=1, seed=args.seed, device=args.device)
     learn_from(expert, env, model, n_timesteps, args.epochs, args.seed, _EXPERT_PLAYS[args.env])
     env.close()
@@ -146,13 +155,23 @@ def _memories(env: VecEnv) -> np.ndarray:
     return np.stack([game.getRAM() for game in (one.unwrapped.ale for one in env.envs)])  # type: ignore[attr-defined]
 
 
+def _epochs(text: str) -> float:
+    try:
+        epochs = float(text)
+    except ValueError:
+        epochs = 0.0
+    if not 0 < epochs < math.inf:
+        raise argparse.ArgumentTypeError(f"{text}: give a number above 0")
+    return epochs
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    taught_run.add_options(parser, TASKS, "60,000, on Pong1r 150,000")
-    parser.add_argument("--epochs", type=float, default=6, help="how often each is, in the mean (default: %(default)s)")
+    taught_run.add_options(parser, TASKS, ("sigma",), "60,000, on Pong1r 150,000")
+    parser.add_argument("--epochs", type=_epochs, default=6, help="how often each is, in the mean (default: %(default)s)")
     parser.add_argument("--expert-folder", type=Path, default=Path("experts"), help="of trained experts")
-    parser.add_argument("--expert-timesteps", type=int, help="steps of the training of the expert")
-    parser.add_argument("--expert-seed", type=int, default=0, help="of that training (default: %(default)s)")
+    parser.add_argument("--expert-timesteps", type=taught_run.positive, help="steps of the training of the expert")
+    parser.add_argument("--expert-seed", type=taught_run.seed, default=0, help="of that training (default: %(default)s)")
     args = parser.parse_args()
     return exit_status("atari_teacher", lambda: teach(args))
 

@@ -13,6 +13,7 @@ with the mean (Littman, Cassandra and Kaelbling 1995). Leaves a run folder of th
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -38,13 +39,21 @@ _POLICY_KWARGS = {"net_arch": [128, 128]}
 
 def teach(args: argparse.Namespace) -> None:
     """Train the network, and write its run folder."""
-    folder, kwargs = taught_run.begin(args), dict(args.env_kwargs)
-    noisy = gym.make(args.env, **kwargs)
+    with taught_run.run_folder(args) as folder:
+        _teach(args, folder)
+
+
+def _teach(args: argparse.Namespace, folder: Path) -> None:
+    kwargs = dict(args.env_kwargs)
+    noisy = taught_run.made(args.env, lambda: gym.make(args.env, **kwargs))
     model = DQN("MlpPolicy", noisy, buffer_size=1, policy_kwargs=_POLICY_KWARGS, seed=args.seed, device=args.device)
     if noisy.get_wrapper_attr("sensor_sigma") is not None:
         raise InputError("--env-kwargs sigma: one number for all entries")
     sigma = noisy.get_wrapper_attr("sigma")
-    envs: Any = gym.make_vec(args.env, _N_GAMES, vectorization_mode="vector_entry_point", **{**kwargs, "sigma": 0.0})
+    clean = {**kwargs, "sigma": 0.0}
+    envs: Any = taught_run.made(
+        args.env, lambda: gym.make_vec(args.env, _N_GAMES, vectorization_mode="vector_entry_point", **clean)
+    )
     n_timesteps = args.n_timesteps or _N_TIMESTEPS
     learn_from_planner(envs.unwrapped, sigma, model, n_timesteps, args.seed)
     hyperparams = {"policy": "MlpPolicy", "policy_kwargs": f"dict(net_arch={_POLICY_KWARGS['net_arch']})"}
@@ -106,7 +115,7 @@ def learn_from_planner(envs: Any, sigma: float, model: DQN, n_timesteps: int, se
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    taught_run.add_options(parser, TASKS, f"{_N_TIMESTEPS:,}")
+    taught_run.add_options(parser, TASKS, ("sigma", "high_speed_reward", "config"), f"{_N_TIMESTEPS:,}")
     args = parser.parse_args()
     return exit_status("highway_teacher", lambda: teach(args))
 

@@ -2,9 +2,10 @@
 
 import argparse
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,51 +14,99 @@ from stable_baselines3 import DQN
 
 from sb3_camp.errors import InputError
 
+T = TypeVar("T")
 
-def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], n_timesteps: str) -> None:
+
+def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], settings: Sequence[str], n_timesteps: str) -> None:
     """
     :param parser: Of the program
     :param tasks: ids of the tasks that it knows
+    :param settings: Their settings with which it can teach
     :param n_timesteps: How many steps it learns from unless told otherwise, as text
     """
+
+    def setting(text: str) -> tuple[str, Any]:
+        key, _, value = text.partition(":")
+        if key not in settings:
+            raise argparse.ArgumentTypeError(f"{text}: give name:value, as sigma:0.1; the names are {', '.join(settings)}")
+        try:
+            return key, ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            raise argparse.ArgumentTypeError(f"{text}: the value is no Python literal") from None
+
     parser.add_argument("--env", choices=list(tasks), required=True)
-    parser.add_argument(
-        "--env-kwargs", nargs="+", type=_setting, default=[], metavar="NAME:VALUE", help="settings of the task"
-    )
+    parser.add_argument("--env-kwargs", nargs="+", type=setting, default=[], metavar="NAME:VALUE", help="settings of the task")
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
-    parser.add_argument("-n", "--n-timesteps", type=_positive, help=f"to learn from (default: {n_timesteps})")
-    parser.add_argument("--seed", type=int, default=0, help="of games and network (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="PyTorch device (default: %(default)s)")
+    parser.add_argument("-n", "--n-timesteps", type=positive, help=f"to learn from (default: {n_timesteps})")
+    parser.add_argument("--seed", type=seed, default=0, help="of games and network (default: %(default)s)")
+    parser.add_argument("--device", type=_device, default="cpu", help="PyTorch device (default: %(default)s)")
     parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: at least 1")
+def positive(text: str) -> int:
+    """Type of an option: a whole number, at least 1."""
+    return _whole_number(text, 1, "at least 1")
+
+
+def seed(text: str) -> int:
+    """Type of an option: a seed that NumPy, PyTorch and the games take."""
+    return _whole_number(text, 0, "from 0 to 2147483647")
+
+
+def _whole_number(text: str, lowest: int, wanted: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = lowest - 1
+    if not lowest <= number < 2**31:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number, {wanted}")
     return number
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    key, _, value = text.partition(":")
+def _device(text: str) -> str:
     try:
-        return key, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
-        raise argparse.ArgumentTypeError(f"{text}: give name:value, as sigma:12.75") from None
+        torch.device(text)
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+    return text
 
 
-def begin(args: argparse.Namespace) -> Path:
+@contextmanager
+def run_folder(args: argparse.Namespace) -> Iterator[Path]:
     """
+    Take the folder of the run before anything is learned, and give it back if nothing comes of it.
+
     :param args: What :func:`add_options` read
-    :return: the folder of the run
+    :return: the folder, empty
     :raises InputError: if it is there already
     """
     folder: Path = args.log_folder / "dqn" / f"{args.env.replace('/', '-')}_1"
-    if folder.exists():
-        raise InputError(f"{folder} is there already: give another folder with -f")
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        raise InputError(f"{folder} is there already: give another folder with -f") from None
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
-    return folder
+    try:
+        yield folder
+    finally:
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def made(task: str, make: Callable[[], T]) -> T:
+    """
+    :param task: id of a task
+    :param make: Makes it with the settings of ``--env-kwargs``
+    :return: what it makes
+    :raises InputError: if it cannot be made with them
+    """
+    try:
+        return make()
+    except (InputError, OSError):
+        raise
+    except Exception as error:  # of any kind, as settings go to games of other packages
+        raise InputError(f"--env-kwargs: {task} cannot be made with them: {type(error).__name__}: {error}") from None
 
 
 def who_plays(
@@ -83,7 +132,7 @@ def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[s
     Leave what ``python -m rl_zoo3.train --algo dqn`` would.
 
     :param model: What has learned
-    :param folder: From :func:`begin`
+    :param folder: From :func:`run_folder`
     :param args: What :func:`add_options` read
     :param hyperparams: Policy and its keyword arguments
     :param n_timesteps: How many steps it has learned from

@@ -27,7 +27,8 @@ from sb3_camp.tasks.returns import is_gymnasiums, lowest_return
 # Packages that an environment of Gymnasium and the wrappers known here come from
 _MAY_MAKE_GYMNASIUMS = {"gymnasium", "stable_baselines3", "sb3_contrib", "rl_zoo3"}
 GIVEN, KNOWN = "given", "known"
-"""Where the lowest return comes from: from the user, or from a table of this package."""
+"""Where the lowest return comes from: from the user, or from a table of this package. With a monitor log it is the user's in
+any case, as the log does not tell with which settings its episodes were played."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class Evidence:
     :param logs: the logs, see :func:`sb3_camp.certification.pooling.read_logs`
     :param run: the run folder that they lie in
     :param sigma: standard deviation of the noise on the observations
-    :param sigma_assumed: whether only the user says so
+    :param sigma_assumed: whether no log tells it, only the user or the settings of the run
     :param clean_keys: the entries of the observation that have no noise
     :param min_return: a return that no episode can fall below
     :param min_return_basis: :data:`GIVEN` or :data:`KNOWN`
@@ -117,7 +118,8 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
     :param log: one of the logs, which agree in their noise
     :param run: the run folder that it lies in
     :param given: ``--sigma``
-    :return: standard deviation of the noise that the episodes were played with, and whether only the user says so
+    :return: standard deviation of the noise that the episodes were played with, and whether it is an assumption: of the user,
+        or that a monitor log was played with the settings of the run, which ``enjoy --env-kwargs`` changes
     :raises InputError: if nothing tells it, if those that tell do not agree, or if there is no noise
     """
     if given is not None and not 0 <= given <= MOST:
@@ -129,8 +131,8 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
         said.append((str(run.config_file), configured))
     if given is not None:
         said.append(("--sigma", given))
-    assumed = log.sigma is None and not (run is not None and configured > 0 and _has_its_noise(log, run))
-    if assumed:
+    has_noise = log.sigma is not None or (run is not None and configured > 0 and _has_its_noise(log, run))
+    if not has_noise:
         _check_may_be_assumed(log, run, configured, given)
     where, sigma = said[0]
     if sigma == 0:
@@ -138,7 +140,7 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
     for other, value in said[1:]:
         if not math.isclose(value, sigma, rel_tol=1e-6):
             raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}")
-    return sigma, assumed
+    return sigma, log.is_monitor or not has_noise
 
 
 def _configured_sigma(log: EpisodeLog, run: RunFolder) -> float:
@@ -246,7 +248,7 @@ def find_min_return(logs: Sequence[EpisodeLog], run: RunFolder | None, given: fl
             raise InputError(f"--min-return {given:g}: an episode of {env_id} can return {known:g}: leave it out")
         return given, GIVEN
     if known is not None and changed_by is None:
-        return known, KNOWN
+        return known, GIVEN if log.is_monitor else KNOWN
     raise InputError(f"{log.path}: {_how_to_find(logs, env_id, env_kwargs, changed_by)}")
 
 

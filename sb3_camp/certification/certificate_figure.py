@@ -120,6 +120,19 @@ def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
     return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
 
 
+def differing_values(certificates: Sequence[Certificate]) -> list[str]:
+    """
+    :param certificates: the certificates
+    :return: a line for the keyword arguments and the wrappers of each environment, where they differ
+    """
+    return [
+        f"{key} of [{index}]: {'unknown' if entry is None else printable(json.dumps(entry))}"
+        for key in ("env_kwargs", "env_wrappers")
+        if key in differing_settings(certificates)
+        for index, entry in enumerate((getattr(certificate, key) for certificate in certificates), start=1)
+    ]
+
+
 def norm_unit(certificates: Sequence[Certificate], pixels: bool) -> str:
     """
     :param certificates: the certificates

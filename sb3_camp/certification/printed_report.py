@@ -1,5 +1,7 @@
 """A certificate as text for people, for the terminal."""
 
+import json
+
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
@@ -16,6 +18,7 @@ from sb3_camp.certification.rounded_text import (
     quotient,
 )
 from sb3_camp.certification.sensor_table import print_sensors
+from sb3_camp.runs.scenario import without_sigma
 from sb3_camp.text import printable
 
 
@@ -33,6 +36,9 @@ def print_report(certificate: Certificate, every: int) -> None:
         f"{names or 'unknown environment'}: {m} episodes with {actions[certificate.deterministic]}, mean return "
         f"{certificate.mean_return:.2f}"
     )
+    settings = without_sigma(certificate.env_kwargs or {}, sigma)
+    if settings:
+        print(f"Environment made with {printable(json.dumps(settings, sort_keys=True))}")
     if certificate.model is not None or certificate.timesteps is not None:
         print(f"Checkpoint: {_checkpoint(certificate)}")
     scale = f" of 255 ({floor_digits(quotient(sigma, 255), 6)})" if certificate.pixels else ""
@@ -43,13 +49,13 @@ def print_report(certificate: Certificate, every: int) -> None:
     )
     _print_shares(certificate)
     if certificate.sigma_assumed:
-        print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (--sigma)")
+        print(f"Assumed: the episodes were played with fresh noise of sigma {exact(sigma)} on each observation (no log tells)")
     if certificate.min_return_basis == KNOWN:
         print(
             f"Known of {printable(certificate.env_id or '')}: no episode can return less than {exact(certificate.min_return)}"
         )
     else:
-        print(f"Assumed: no episode can return less than {exact(certificate.min_return)} (--min-return)")
+        print(f"Assumed: no episode can return less than {exact(certificate.min_return)}")
     if certificate.support is not None:
         low, high = exact(certificate.support[0]), exact(certificate.support[-1])
         print(f"Assumed: the {len(certificate.support)} thresholds from {low} to {high} were fixed beforehand (--support)")
