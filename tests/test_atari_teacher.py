@@ -9,7 +9,7 @@ import pytest
 import torch
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
-from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python, status_of
 
 import sb3_camp  # noqa: F401
 
@@ -191,11 +191,8 @@ def test_what_it_cannot_use_is_said_before_anything_is_learned(task, options, to
     monkeypatch.setattr(sys, "argv", ["atari_teacher", "--env", f"camp/{task}-v0", *options])
     with imported_script("atari_teacher") as teacher:
         monkeypatch.setattr(teacher, "learn_from", lambda *args: pytest.fail("it learns"))
-        try:
-            status = teacher.main()
-        except SystemExit as error:  # of argparse
-            status = error.code
-    assert status == 2 and told in capsys.readouterr().err.splitlines()[-1]
+        assert status_of(teacher.main) == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / "logs" / "dqn" / f"camp-{task}-v0_1").exists()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import DQN
-from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python
+from support.zoo_scripts import ZOO_SCRIPTS, imported_script, run_python, status_of
 
 import sb3_camp  # noqa: F401
 
@@ -92,11 +92,7 @@ def test_what_it_cannot_use_is_said_before_anything_is_learned(teacher, options,
     (tmp_path / "a_file").touch()
     monkeypatch.setattr(sys, "argv", ["highway_teacher", "--env", "camp/HighwaySpeed-v0", *options])
     monkeypatch.setattr(teacher, "learn_from_planner", lambda *args: pytest.fail("it learns"))
-    try:
-        status = teacher.main()
-    except SystemExit as error:  # of argparse
-        status = error.code
-    assert status == 2 and told in capsys.readouterr().err.splitlines()[-1]
+    assert status_of(teacher.main) == 2 and told in capsys.readouterr().err.splitlines()[-1]
     assert not list(tmp_path.rglob("camp-*")), "no folder is left that the next one would stumble over"
 
 

@@ -3,10 +3,11 @@
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 ZOO_SCRIPTS = Path(__file__).parents[2] / "zoo_scripts"
 
@@ -30,3 +31,11 @@ def run_python(folder: Path, *words: str, status: int = 0) -> subprocess.Complet
     done = subprocess.run([sys.executable, *words], cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == status, done.stderr
     return done
+
+
+def status_of(main: Callable[[], int]) -> Any:
+    """Run a program's ``main`` and return its exit status, also where argparse ends it."""
+    try:
+        return main()
+    except SystemExit as error:
+        return error.code
