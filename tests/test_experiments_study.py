@@ -91,6 +91,7 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
         ("wang", "wang"),
         ("imitation", "imitation"),
         ("teachers", "teachers"),
+        ("memory", "memory"),
         ("highway_fast", "highway_fast"),
         ("highway_speed", "highway_speed"),
         ("atari", "atari"),
