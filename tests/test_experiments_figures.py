@@ -116,6 +116,13 @@ def test_the_lambda_ablation_shows_the_certified_return_at_sigma_and_the_others_
     assert axes.get_ylabel().endswith("at radius 0.4")
 
 
+def test_the_lambda_ablation_is_drawn_where_all_agents_have_the_same_one_seed(table):
+    rows = summaries.read_results([table])
+    axes = drawn(rows[rows.seed == rows[rows.algo == "ppo"].seed.iloc[0]], f"lambda_{NAME}")
+    lines = lines_of(axes)
+    assert lines["camp_dqn"].get_xdata().tolist() == [0, 1] and set(lines["ppo"].get_ydata()) == {70}
+
+
 def test_validation_curves_are_means_at_the_timesteps_of_the_trainings(table):
     lines = lines_of(drawn(summaries.read_results([table]), f"validation_{NAME}"))
     assert lines["camp_dqn, lambda 0 (3 seeds)"].get_xydata().tolist() == [[100, 110], [200, 210]]

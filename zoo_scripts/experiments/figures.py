@@ -114,7 +114,8 @@ def lambda_figure(rows: pd.DataFrame, styles: Styles, n_episodes: str) -> Figure
     """
     first = rows.iloc[0]
     figure, axes = _picture(f"certified expected return at radius {exact(first.sigma)}")
-    at_sigma = rows.groupby(AGENT).apply(at_radius, first.sigma, include_groups=False).rename("value").reset_index()
+    of_agents = {key: at_radius(own, first.sigma) for key, own in rows.groupby(AGENT)}
+    at_sigma = pd.concat(of_agents, names=AGENT).rename("value").reset_index()
     lambdas = sorted(set(at_sigma.camp_lambda) - {NO_LAMBDA})
     constant = at_sigma[at_sigma.camp_lambda != NO_LAMBDA]
     ranks = constant.assign(x=constant.camp_lambda.map(lambdas.index))
