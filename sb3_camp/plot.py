@@ -20,8 +20,7 @@ from sb3_camp.certification.certificate_figure import (
     certificate_figure,
     check_one_environment,
     default_labels,
-    differing_settings,
-    differing_values,
+    differing_lines,
     not_covered,
 )
 from sb3_camp.certification.frontier_files import frontier_figure, read_frontier
@@ -139,10 +138,7 @@ def _print_table(certificates: list[Certificate], labels: list[str], pixels: boo
             f"confidence {confidence(certificate.alpha)}",
         ]
         print(f"[{index}] {label}: {', '.join([*texts, *not_covered(certificate)])}")
-    differing = differing_settings(certificates)
-    if differing:
-        print(f"They differ in: {', '.join(differing)}")
-    for line in differing_values(certificates):
+    for line in differing_lines(certificates):
         print(line)
     head = "radius/255" if pixels else "radius"
     print("\ncertified return\n" + f"{head:>12}" + "".join(f"{f'[{index + 1}]':>12}" for index in range(len(labels))))

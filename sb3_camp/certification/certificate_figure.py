@@ -120,17 +120,20 @@ def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
     return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
 
 
-def differing_values(certificates: Sequence[Certificate]) -> list[str]:
+def differing_lines(certificates: Sequence[Certificate]) -> list[str]:
     """
     :param certificates: the certificates
-    :return: a line for the keyword arguments and the wrappers of each environment, where they differ
+    :return: for the terminal, a line with what differs, and one for the keyword arguments and the wrappers of each environment
+        where these do; none if nothing differs
     """
-    return [
+    differing = differing_settings(certificates)
+    values = [
         f"{key} of [{index}]: {'unknown' if entry is None else printable(json.dumps(entry))}"
         for key in ("env_kwargs", "env_wrappers")
-        if key in differing_settings(certificates)
+        if key in differing
         for index, entry in enumerate((getattr(certificate, key) for certificate in certificates), start=1)
     ]
+    return [f"They differ in: {', '.join(differing)}", *values] if differing else []
 
 
 def norm_unit(certificates: Sequence[Certificate], pixels: bool) -> str:

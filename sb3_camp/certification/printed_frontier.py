@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sb3_camp.certification.certificate_figure import default_labels, differing_settings, differing_values
+from sb3_camp.certification.certificate_figure import default_labels, differing_lines
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.frontier_files import CertifiedFrontier
 from sb3_camp.certification.planning import MOST_EPISODES, Plan
@@ -24,16 +24,11 @@ def print_frontier(frontier: CertifiedFrontier, every: int) -> None:
     for index, (label, one) in enumerate(zip(default_labels(certificates), certificates, strict=True), start=1):
         assumed = ", sigma assumed" if one.sigma_assumed else ""
         print(f"[{index}] {label}: {one.n_episodes} episodes, mean return {one.mean_return:.2f}{assumed}")
-    differing = differing_settings(certificates)
-    if differing:
-        print(f"They differ in: {', '.join(differing)}")
-    values = differing_values(certificates)
-    if values:
-        print(
-            "\n".join(
-                [*values, "Where these change rewards or the game itself, the best is of different tasks and tells nothing"]
-            )
-        )
+    lines = differing_lines(certificates)
+    for line in lines:
+        print(line)
+    if len(lines) > 1:
+        print("Where these change rewards or the game itself, the best is of different tasks and tells nothing")
     head = "".join(f"{f'[{index}]':>12}" for index in range(1, len(certificates) + 1))
     print(f"\n{'radius':>12} {'certified return':>18} {'best':>6}{head}")
     rows = list(zip(frontier.radii, frontier.certified_return, frontier.best, strict=True))
