@@ -10,6 +10,8 @@ from support.small_camp import noisy_cartpole, same, small_model, weights
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper
+from sb3_camp.camp_dqn.reference_registry import REFERENCES
+from sb3_camp.camp_dqn.references import CleanReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingReplayBuffer, CleanReplayBuffer
 from sb3_camp.errors import InputError
 
@@ -212,6 +214,32 @@ def test_saving_loading_and_continuing(tmp_path):
     small_model(noisy_cartpole()).learn(60).save_replay_buffer(tmp_path / "other")
     with pytest.raises(InputError, match="does not hold the clean observations"):
         loaded.load_replay_buffer(tmp_path / "other")
+
+
+def test_a_registered_reference_may_see_what_lies_under_the_noise(tmp_path, monkeypatch):
+    class Twin(CleanReference):
+        kind = "twin"
+
+    class Pessimist(CleanReference):
+        kind = "pessimist"
+
+        def td_loss(self, batch, primary, gamma):
+            values = self.policy.q_net(self.observations(batch)).gather(1, batch.actions.long())
+            assert (self.next_actions(batch, primary) == primary.q_net(batch.next_observations).argmax(1, keepdim=True)).all()
+            return values.square().mean()
+
+    for reference in (Twin, Pessimist):
+        monkeypatch.setitem(REFERENCES, reference.kind, reference)
+    clean, twin, pessimist = (small_model(reference=kind).learn(300) for kind in ("clean", "twin", "pessimist"))
+    assert same(weights(clean.reference_policy), weights(twin.reference_policy))
+    assert same(weights(clean.policy), weights(twin.policy))
+    assert not same(weights(clean.reference_policy), weights(pessimist.reference_policy))
+
+    pessimist.save(tmp_path / "model")
+    loaded = CAMPDQN.load(tmp_path / "model", env=noisy_cartpole())
+    loaded.learn(100)
+    assert type(loaded._reference) is Pessimist
+    assert np.abs(loaded.replay_buffer.observations - loaded.replay_buffer.clean_observations)[:100].max() > 0.1
 
 
 def test_another_env_is_reset_before_its_first_step():

@@ -4,7 +4,7 @@ from sb3_camp.camp_dqn.camp_dqn import CAMPDQN
 from sb3_camp.camp_dqn.losses import register_imitation
 from sb3_camp.camp_dqn.population import train_seeds
 from sb3_camp.camp_dqn.reference_registry import register_reference
-from sb3_camp.camp_dqn.references import AlternatingReference, LearningReference, SharedReference
+from sb3_camp.camp_dqn.references import AlternatingReference, CleanReference, LearningReference, SharedReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingDictReplayBuffer, AlternatingReplayBuffer
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "AlternatingDictReplayBuffer",
     "AlternatingReference",
     "AlternatingReplayBuffer",
+    "CleanReference",
     "CnnPolicy",
     "LearningReference",
     "MlpPolicy",

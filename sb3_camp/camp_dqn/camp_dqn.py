@@ -195,12 +195,12 @@ class CAMPDQN(DQN):
         self.reference_kind, agent = settle(vars(self))
         self.reference = self.reference_kind
         clean_observations = None
-        if self.reference_kind == "clean" and self.clean_observation_space is None and self.env is not None:
+        if self._reference_sees_clean and self.clean_observation_space is None and self.env is not None:
             clean_observations = CleanObservations(self.env)
             self.clean_observation_space = clean_observations.space
 
         self.replay_buffer_class = buffer_class(
-            self.replay_buffer_class, self.observation_space, self.reference_kind == "clean", self.optimize_memory_usage
+            self.replay_buffer_class, self.observation_space, self._reference_sees_clean, self.optimize_memory_usage
         )
         # super() hands only these to the buffer, and for more than one step it would expect a class of its own
         n_steps, kwargs = self.n_steps, self.replay_buffer_kwargs
@@ -214,7 +214,7 @@ class CAMPDQN(DQN):
 
     def _buffer_settings(self) -> dict[str, Any]:
         settings = {"n_steps": self.n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
-        if self.reference_kind == "clean":
+        if self._reference_sees_clean:
             settings["clean_observation_space"] = self.clean_observation_space
         return settings
 
@@ -233,9 +233,13 @@ class CAMPDQN(DQN):
         actions = cast(spaces.Discrete, self.action_space)
         policy: Any = kind.make_policy(space, actions, self.lr_schedule, policy_class, self.policy_kwargs)
         policy = policy.to(self.device)
-        if self.clean_observation_space is not None:
-            return CleanReference(policy, self.clean_observation_space, clean_observations)
+        if issubclass(kind, CleanReference):
+            return kind(policy, cast(spaces.Box, space), clean_observations)
         return kind(policy)
+
+    @property
+    def _reference_sees_clean(self) -> bool:
+        return self.reference_kind in REFERENCES and REFERENCES[self.reference_kind].sees_clean
 
     @property
     def reference_policy(self) -> BasePolicy:
@@ -381,7 +385,7 @@ class CAMPDQN(DQN):
         own = self.replay_buffer
         super().load_replay_buffer(path, truncate_last_traj)
         loaded, self.replay_buffer = cast(Any, self.replay_buffer), own
-        check_loaded(loaded, self.n_envs, self.reference_kind == "clean", path)
+        check_loaded(loaded, self.n_envs, self._reference_sees_clean, path)
         self.replay_buffer = loaded
         # These are settings of the model, which may have been changed when it was loaded
         loaded.n_steps, loaded.gamma = map(self._buffer_settings().get, ("n_steps", "gamma"))

@@ -138,10 +138,10 @@ class LearningReference(Reference):
     """
     A network that learns the values of actions by temporal differences, with a target network and an optimizer of its own.
 
-    A reference of another kind is a subclass of :class:`AlternatingReference` or :class:`SharedReference` with a ``kind`` of
-    its own, given to :func:`register_reference`. As far as it is no DQN it overrides :meth:`make_policy` (the policy keeps its
-    optimizer in ``optimizer``), :meth:`networks` and :meth:`td_loss`, and :meth:`scores` if
-    :func:`~sb3_camp.action_scores.action_scores` does not know the policy.
+    A reference of another kind is a subclass of :class:`AlternatingReference`, :class:`SharedReference` or
+    :class:`CleanReference` with a ``kind`` of its own, given to :func:`register_reference`. As far as it is no DQN it
+    overrides :meth:`make_policy` (the policy keeps its optimizer in ``optimizer``), :meth:`networks` and :meth:`td_loss`, and
+    :meth:`scores` if :func:`~sb3_camp.action_scores.action_scores` does not know the policy.
 
     :param policy: What :meth:`make_policy` made
     """
@@ -239,14 +239,23 @@ class CleanReference(LearningReference):
     def observations(self, batch: ReplayBufferSamples) -> PyTorchObs:
         return cast(CleanReplayBufferSamples, batch).clean_observations
 
-    def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
-        # A maximum over actions at the clean observation would be the value of a policy that sees it. The actions are those
-        # of the primary as it acts, without dropout or batch statistics
+    def next_actions(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
+        """
+        What the primary does next. A maximum over the actions at the clean observation would be the value of a policy that
+        sees it.
+
+        :param batch: Transitions
+        :param primary: Policy of the primary network
+        :return: its actions as it acts, without dropout or batch statistics, shape (batch, 1)
+        """
         primary.set_training_mode(False)
-        next_actions = primary.q_net(batch.next_observations).argmax(dim=1, keepdim=True)
+        actions = primary.q_net(batch.next_observations).argmax(dim=1, keepdim=True)
         primary.set_training_mode(True)
+        return actions
+
+    def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
         clean_batch = cast(CleanReplayBufferSamples, batch)
-        return self.policy.q_net_target(clean_batch.clean_next_observations).gather(1, next_actions)
+        return self.policy.q_net_target(clean_batch.clean_next_observations).gather(1, self.next_actions(batch, primary))
 
     def prepare(self, env: VecEnv) -> bool:
         """
