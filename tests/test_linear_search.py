@@ -22,7 +22,7 @@ spec.loader.exec_module(linear_search)
 
 def test_the_model_pushes_right_where_the_weighted_sum_is_positive(tmp_path):
     weights = np.array([0.3, -1.0, 2.0, 0.5])
-    linear_search.linear_model("camp/CartPole1-v0", 0.2, weights).save(tmp_path / "linear")
+    linear_search.linear_model(gym.make("camp/CartPole1-v0", sigma=0.2), weights).save(tmp_path / "linear")
     observations = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
     actions, _ = ARS.load(tmp_path / "linear").predict(observations, deterministic=True)
     assert np.array_equal(actions, observations @ weights > 0)

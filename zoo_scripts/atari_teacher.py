@@ -167,7 +167,8 @@ def _epochs(text: str) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    taught_run.add_options(parser, TASKS, ("sigma",), "60,000, on Pong1r 150,000")
+    taught_run.add_options(parser, TASKS, ("sigma",))
+    taught_run.add_n_timesteps(parser, "60,000, on Pong1r 150,000")
     parser.add_argument("--epochs", type=_epochs, default=6, help="how often each is, in the mean (default: %(default)s)")
     parser.add_argument("--expert-folder", type=Path, default=Path("experts"), help="of trained experts")
     parser.add_argument("--expert-timesteps", type=taught_run.positive, help="steps of the training of the expert")

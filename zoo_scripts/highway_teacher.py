@@ -115,7 +115,8 @@ def learn_from_planner(envs: Any, sigma: float, model: DQN, n_timesteps: int, se
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    taught_run.add_options(parser, TASKS, ("sigma", "high_speed_reward", "config"), f"{_N_TIMESTEPS:,}")
+    taught_run.add_options(parser, TASKS, ("sigma", "high_speed_reward", "config"))
+    taught_run.add_n_timesteps(parser, f"{_N_TIMESTEPS:,}")
     args = parser.parse_args()
     return exit_status("highway_teacher", lambda: teach(args))
 

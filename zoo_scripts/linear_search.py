@@ -31,7 +31,7 @@ from sb3_camp.evaluation import EvaluationEnv, play_vector_episodes
 from sb3_camp.evaluation.native import opened_native, step_limit
 
 TASKS = ("camp/CartPole1-v0", "camp/CartPole5-v0")
-ROUNDS, ELITE_SHARE, EPISODES = 40, 0.15, 60
+ROUNDS, CANDIDATES, ELITE_SHARE, EPISODES = 40, 80, 0.15, 60
 RADII = tuple(round(0.1 * step, 1) for step in range(11))
 SUPPORT = np.arange(1.0, 201.0)  # a return is a number of steps
 
@@ -111,9 +111,9 @@ def search(
     return mean
 
 
-def linear_model(task: str, sigma: float, weights: np.ndarray) -> ARS:
+def linear_model(env: gym.Env, weights: np.ndarray) -> ARS:
     """A model of ARS with these weights for pushing right, and zeros for pushing left."""
-    model = ARS("LinearPolicy", gym.make(task, sigma=sigma), device="cpu")
+    model = ARS("LinearPolicy", env, device="cpu")
     with th.no_grad():
         layer = cast(th.nn.Linear, cast(ARSLinearPolicy, model.policy).action_net[0])
         layer.weight.copy_(th.stack([th.zeros(len(weights)), th.as_tensor(weights, dtype=th.float32)]))
@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=Path("linear"), help="folder (default: %(default)s)")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: both)")
     parser.add_argument("--sigmas", nargs="+", type=float, default=[0.2, 0.4, 0.6, 0.8, 1.0])
-    parser.add_argument("--n-candidates", type=int, default=80, help="of each of 40 rounds (default: %(default)s)")
+    parser.add_argument("--n-candidates", type=int, default=CANDIDATES, help="of each of 40 rounds (default: %(default)s)")
     parser.add_argument("--n-episodes", type=int, default=10_000, help="of each certificate (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
@@ -144,7 +144,7 @@ def certify_linear_policies(args: argparse.Namespace) -> None:
         writer = csv.writer(file)
         writer.writerow(["task", "sigma", "method", "mean_return", *(f"certified_at_{exact(radius)}" for radius in RADII)])
         for (task, sigma), environment in environments.items():
-            model = linear_model(task, sigma, search(environment, args.n_candidates, args.seed))
+            model = linear_model(gym.make(task, sigma=sigma), search(environment, args.n_candidates, args.seed))
             name = f"{task.replace('/', '-')}_sigma{exact(sigma)}"
             model.save(args.output / f"{name}.zip")
             with opened_native(environment, 1024) as env:

@@ -1,4 +1,4 @@
-"""What programs that teach a DQN's network have in common: their options, who plays, and the run folder that they leave."""
+"""What programs that train in place of the zoo have in common: options, who plays, and the run folder that they leave."""
 
 import argparse
 import ast
@@ -10,19 +10,18 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import yaml
-from stable_baselines3 import DQN
+from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_camp.errors import InputError
 
 T = TypeVar("T")
 
 
-def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], settings: Sequence[str], n_timesteps: str) -> None:
+def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], settings: Sequence[str]) -> None:
     """
     :param parser: Of the program
     :param tasks: ids of the tasks that it knows
     :param settings: Their settings with which it can teach
-    :param n_timesteps: How many steps it learns from unless told otherwise, as text
     """
 
     def setting(text: str) -> tuple[str, Any]:
@@ -37,10 +36,17 @@ def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], settings:
     parser.add_argument("--env", choices=list(tasks), required=True)
     parser.add_argument("--env-kwargs", nargs="+", type=setting, default=[], metavar="NAME:VALUE", help="settings of the task")
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
-    parser.add_argument("-n", "--n-timesteps", type=positive, help=f"to learn from (default: {n_timesteps})")
     parser.add_argument("--seed", type=seed, default=0, help="of games and network (default: %(default)s)")
     parser.add_argument("--device", type=_device, default="cpu", help="PyTorch device (default: %(default)s)")
     parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
+
+
+def add_n_timesteps(parser: argparse.ArgumentParser, default: str) -> None:
+    """
+    :param parser: Of a program that learns step by step
+    :param default: How many steps it learns from unless told otherwise, as text
+    """
+    parser.add_argument("-n", "--n-timesteps", type=positive, help=f"to learn from (default: {default})")
 
 
 def positive(text: str) -> int:
@@ -72,15 +78,16 @@ def _device(text: str) -> str:
 
 
 @contextmanager
-def run_folder(args: argparse.Namespace) -> Iterator[Path]:
+def run_folder(args: argparse.Namespace, algorithm: str = "dqn") -> Iterator[Path]:
     """
     Take the folder of the run before anything is learned, and give it back if nothing comes of it.
 
     :param args: What :func:`add_options` read
+    :param algorithm: Name of what is trained
     :return: the folder, empty
     :raises InputError: if it is there already
     """
-    folder: Path = args.log_folder / "dqn" / f"{args.env.replace('/', '-')}_1"
+    folder: Path = args.log_folder / algorithm / f"{args.env.replace('/', '-')}_1"
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -127,9 +134,9 @@ def who_plays(
     return np.where(random.random(n) < by_chance, random.integers(n_actions, size=n), actions)
 
 
-def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[str, Any], n_timesteps: int) -> None:
+def save(model: BaseAlgorithm, folder: Path, args: argparse.Namespace, hyperparams: dict[str, Any], n_timesteps: int) -> None:
     """
-    Leave what ``python -m rl_zoo3.train --algo dqn`` would.
+    Leave what ``python -m rl_zoo3.train`` would.
 
     :param model: What has learned
     :param folder: From :func:`run_folder`
@@ -141,7 +148,7 @@ def save(model: DQN, folder: Path, args: argparse.Namespace, hyperparams: dict[s
     settings = folder / name
     settings.mkdir(parents=True)
     kwargs = dict(args.env_kwargs)
-    given = {"algo": "dqn", "env": args.env, "env_kwargs": kwargs, "eval_env_kwargs": kwargs, "seed": args.seed}
+    given = {"algo": folder.parent.name, "env": args.env, "env_kwargs": kwargs, "eval_env_kwargs": kwargs, "seed": args.seed}
     (settings / "args.yml").write_text(yaml.safe_dump(given), encoding="utf-8")
     (settings / "config.yml").write_text(yaml.safe_dump({**hyperparams, "n_timesteps": n_timesteps}), encoding="utf-8")
     model.num_timesteps = n_timesteps
