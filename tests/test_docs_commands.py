@@ -61,8 +61,8 @@ def runs_of(command: list[str]) -> tuple[set[tuple[str, str, str]], set[tuple[st
     }
     if program == "rl_zoo3.train":
         return ({run} if "-optimize" not in words else set()), used
-    if program in ("zoo_scripts/atari_teacher.py", "zoo_scripts/highway_teacher.py"):
-        return {(run[0], "dqn", run[2])}, used
+    if program.endswith("_teacher.py"):
+        return {(run[0], "ars" if "linear" in program else "dqn", run[2])}, used
     if program in ("sb3_camp.evaluate", "sb3_camp.attack", "rl_zoo3.enjoy") and "--model" not in words:
         used.add(run)
     return set(), used
