@@ -69,6 +69,7 @@ def assert_close(as_ever, compiled, tolerance=1e-3):
         dict(reference="alternating", camp_lambda="ramp_2", learning_rate=lambda remaining: 1e-4 * remaining),
         dict(reference="shared", imitation="hard", camp_eta=3.0),
         dict(reference="clean", max_grad_norm=0.1),
+        dict(reference="clean_quantiles", reference_kwargs=dict(wang_parameter=0.5)),
         dict(reference="agent"),
         dict(reference="ppo", imitation="hard"),
         dict(policy_kwargs=dict(net_arch=[8], activation_fn=th.nn.Tanh, optimizer_kwargs=dict(weight_decay=0.01, eps=1e-4))),

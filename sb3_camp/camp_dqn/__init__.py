@@ -3,6 +3,7 @@ from stable_baselines3.dqn.policies import CnnPolicy, MlpPolicy, MultiInputPolic
 from sb3_camp.camp_dqn.camp_dqn import CAMPDQN
 from sb3_camp.camp_dqn.losses import register_imitation
 from sb3_camp.camp_dqn.population import train_seeds
+from sb3_camp.camp_dqn.quantile_reference import CleanQuantileReference
 from sb3_camp.camp_dqn.reference_registry import register_reference
 from sb3_camp.camp_dqn.references import AlternatingReference, CleanReference, LearningReference, SharedReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingDictReplayBuffer, AlternatingReplayBuffer
@@ -12,6 +13,7 @@ __all__ = [
     "AlternatingDictReplayBuffer",
     "AlternatingReference",
     "AlternatingReplayBuffer",
+    "CleanQuantileReference",
     "CleanReference",
     "CnnPolicy",
     "LearningReference",

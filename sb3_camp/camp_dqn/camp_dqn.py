@@ -25,7 +25,7 @@ from sb3_camp.camp_dqn.compiled_update import UpdateCompiler
 from sb3_camp.camp_dqn.options import check_options, lambda_schedule
 from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, in_new_words, settle
 from sb3_camp.camp_dqn.reference_registry import REFERENCES
-from sb3_camp.camp_dqn.references import CleanReference, FrozenReference, Reference, frozen_reference
+from sb3_camp.camp_dqn.references import FrozenReference, Reference, frozen_reference, learning_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling
 from sb3_camp.camp_dqn.update import PRIMARY_LOGS, Update, fuse_adam
 from sb3_camp.camp_dqn.update_function import Batches, Logs
@@ -52,11 +52,9 @@ class CAMPDQN(DQN):
     - ``target_update_interval`` concerns the reference's target network. As in SB3, copies are made while steps are collected:
       an interval below ``train_freq * n_envs`` (the paper: 10 and 256) makes several copies of the same weights in a row.
     - ``n_steps``: windows run on across the actions of both networks (off-policy, uncorrected); Dict observations too.
-    - ``optimize_memory_usage`` goes with ``n_steps`` and with the handling of time limits, but not with Dict observations.
 
     :param policy: The policy model to use (MlpPolicy, CnnPolicy, MultiInputPolicy): the architecture of both networks
-    :param env: The environment to learn from, with its observations noised already
-        (see :class:`~sb3_camp.wrappers.NoisyObservationWrapper`)
+    :param env: The environment to learn from, with its noise already (:class:`~sb3_camp.wrappers.NoisyObservationWrapper`)
     :param learning_rate: The learning rate of both networks, it can be a function of the current progress remaining
     :param buffer_size: size of the replay buffer, both halves together; rounded up to an even number of rows
     :param learning_starts: how many steps of the model to collect transitions for before learning starts
@@ -68,7 +66,7 @@ class CAMPDQN(DQN):
     :param replay_buffer_class: :class:`AlternatingReplayBuffer` or :class:`AlternatingDictReplayBuffer` (chosen by the
         observation space if ``None``) or a subclass; with ``reference="clean"`` :class:`CleanReplayBuffer` or a subclass
     :param replay_buffer_kwargs: Keyword arguments to pass to the replay buffer on creation
-    :param optimize_memory_usage: Store each observation only once
+    :param optimize_memory_usage: Store each observation only once: also with ``n_steps``, but not for Dict observations
     :param n_steps: Number of rewards that are summed up before bootstrapping
     :param target_update_interval: update the target network every ``target_update_interval`` environment steps
     :param exploration_fraction: fraction of entire training period over which the exploration rate is reduced
@@ -90,10 +88,13 @@ class CAMPDQN(DQN):
         the noisy ones as ever: only the primary acts, both learn from all its steps, and the temporal differences bootstrap
         from the primary's greedy action. Not in the paper. What becomes of the noisy observation further up (frame stacks,
         VecNormalize) is not followed: the reference sees what lies under the newest noise.
+        "clean_quantiles": the same, but it learns the distribution of the return; the larger ``wang_parameter`` (a setting of
+        it, 0 by default), the more its worst episodes count in what is imitated. R / sigma is that of the certificate at R.
         The name of another one that was added with :func:`~sb3_camp.camp_dqn.register_reference`.
         A trained agent (the paper's Atari mode): an SB3 model or the path of a checkpoint (if it is called like one of these
         words: ``./clean``), of DQN or any algorithm that :func:`~sb3_camp.action_scores.action_scores` knows. It is frozen,
         only the primary acts, and all transitions are its own. It starts from the weights of a DQN of its architecture.
+    :param reference_kwargs: Settings of a reference that learns, such as ``dict(wang_parameter=1.0)``
     :param compile: Whether to compile the update (TorchInductor): several times as fast for small networks, the same numbers
         within float error. "auto": if there is a C++ compiler (on a GPU: Triton) and the training has enough updates for it.
         What cannot be compiled (dropout, batch normalisation, optimizers other than Adam) is done as ever, with a warning.
@@ -104,8 +105,7 @@ class CAMPDQN(DQN):
     :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, ...) on which the code should be run
     :param _init_setup_model: Whether or not to build the networks at the creation of the instance
-    :param replay: deprecated: "split" is ``reference="alternating"``, "shared" is ``reference="shared"``
-    :param clean_reference: deprecated: True is ``reference="clean"``
+    :param replay: deprecated: "split" is ``reference="alternating"``; ``clean_reference``, too: True is ``reference="clean"``
     :raises InputError: (a ValueError) for options that cannot be right, e.g. HER buffers or a reference with other spaces
     """
 
@@ -137,6 +137,7 @@ class CAMPDQN(DQN):
         camp_eta: float | Literal["adaptive"] = "adaptive",
         imitation: str = "soft",
         reference: TrainedAgent = BY_DEFAULT,
+        reference_kwargs: dict[str, Any] | None = None,
         compile: bool | Literal["auto"] = "auto",
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
@@ -153,6 +154,7 @@ class CAMPDQN(DQN):
         self.imitation = imitation
         self.compile = compile
         self.reference = in_new_words(reference, {"replay": replay, "clean_reference": clean_reference}, stacklevel=2)
+        self.reference_kwargs = reference_kwargs
         #: What the reference is, "frozen" if a trained agent; None before the model is set up
         self.reference_kind: str | None = None
         self.frozen_reference: PolicyRecipe | None = None
@@ -233,9 +235,7 @@ class CAMPDQN(DQN):
         actions = cast(spaces.Discrete, self.action_space)
         policy: Any = kind.make_policy(space, actions, self.lr_schedule, policy_class, self.policy_kwargs)
         policy = policy.to(self.device)
-        if issubclass(kind, CleanReference):
-            return kind(policy, cast(spaces.Box, space), clean_observations)
-        return kind(policy)
+        return learning_reference(kind, policy, space, clean_observations, self.reference_kwargs)
 
     @property
     def _reference_sees_clean(self) -> bool:

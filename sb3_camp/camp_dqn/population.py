@@ -23,7 +23,10 @@ from sb3_camp.errors import InputError
 Models = TypeVar("Models", bound=Sequence[CAMPDQN])
 
 # What must be the same, as all models are updated after the same steps, by functions of the same shapes
-_SAME = ("n_envs", "train_freq", "gradient_steps", "learning_starts", "batch_size", "reference_kind", "device")
+_SAME = (
+    *("n_envs", "train_freq", "gradient_steps", "learning_starts", "batch_size"),
+    *("reference_kind", "reference_kwargs", "device"),
+)
 
 
 def train_seeds(

@@ -79,8 +79,8 @@ def settle(members: dict[str, Any]) -> tuple[str, TrainedAgent | None]:
     What a model imitates that is being built or loaded.
 
     :param members: The attributes of the model: ``reference``, what is asked for, :class:`ByDefault` if nothing is;
-        ``reference_kind``, what it imitated so far, None for a new model or one of a file of an earlier version; the old names
-        from such a file or from the loader, which are removed
+        ``reference_kwargs``, its settings; ``reference_kind``, what it imitated so far, None for a new model or one of a file
+        of an earlier version; the old names from such a file or from the loader, which are removed
     :return: what it is; the trained agent that a new model shall imitate, None without
     :raises InputError: if what is asked for contradicts itself or the file
     """
@@ -100,8 +100,14 @@ def settle(members: dict[str, Any]) -> tuple[str, TrainedAgent | None]:
     elif isinstance(reference, ByDefault):
         reference = trained or str(reference)
     if trained is not None:
-        return _kept(reference, trained), None
-    return (reference, None) if is_learning_kind(reference) else (FROZEN, reference)
+        kind, agent = _kept(reference, trained), None
+    else:
+        kind, agent = (reference, None) if is_learning_kind(reference) else (FROZEN, reference)
+    if kind == FROZEN and members.get("reference_kwargs"):
+        raise InputError(
+            f"reference_kwargs: a trained agent, as the reference, has no settings such as {members['reference_kwargs']}"
+        )
+    return kind, agent
 
 
 def _kept(asked: Any, trained: str) -> str:

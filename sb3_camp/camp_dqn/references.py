@@ -7,10 +7,12 @@ reference       who acts            who learns from     what the reference sees 
 alternating     both, in turn       own steps each      the primary's observations  its own maximum
 shared          both, in turn       all steps           the primary's observations  its own maximum
 clean           the primary         all steps           what is under the noise     the primary's action
+clean_quantiles the primary         all steps           what is under the noise     the primary's action
 frozen          the primary         (only the primary)  the primary's observations  (does not learn)
 ==============  ==================  ==================  ==========================  =================
 """
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, ClassVar, cast
 
@@ -231,13 +233,17 @@ class CleanReference(LearningReference):
     sees_clean = True
     learns_from = (None, None)
 
-    def __init__(self, policy: DQNPolicy, space: spaces.Box, clean_observations: CleanObservations | None = None) -> None:
+    def __init__(self, policy: BasePolicy, space: spaces.Box, clean_observations: CleanObservations | None = None) -> None:
         super().__init__(policy)
         self._space = space
         self._clean_observations = clean_observations
 
     def observations(self, batch: ReplayBufferSamples) -> PyTorchObs:
         return cast(CleanReplayBufferSamples, batch).clean_observations
+
+    def next_observations(self, batch: ReplayBufferSamples) -> PyTorchObs:
+        """What the reference sees next."""
+        return cast(CleanReplayBufferSamples, batch).clean_next_observations
 
     def next_actions(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
         """
@@ -254,8 +260,7 @@ class CleanReference(LearningReference):
         return actions
 
     def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
-        clean_batch = cast(CleanReplayBufferSamples, batch)
-        return self.policy.q_net_target(clean_batch.clean_next_observations).gather(1, self.next_actions(batch, primary))
+        return self.policy.q_net_target(self.next_observations(batch)).gather(1, self.next_actions(batch, primary))
 
     def prepare(self, env: VecEnv) -> bool:
         """
@@ -280,6 +285,30 @@ class CleanReference(LearningReference):
     def complete(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
         assert self._clean_observations is not None
         self._clean_observations.complete(infos, dones)
+
+
+def learning_reference(
+    kind: type[LearningReference],
+    policy: BasePolicy,
+    space: spaces.Space,
+    clean_observations: CleanObservations | None,
+    kwargs: dict[str, Any] | None,
+) -> LearningReference:
+    """
+    :param kind: What it is
+    :param policy: What its :meth:`~LearningReference.make_policy` made
+    :param space: Space of what it sees
+    :param clean_observations: Follows what is under the noise, for references that see that; None if there are no envs yet
+    :param kwargs: The user's settings of this reference
+    :return: the reference
+    :raises InputError: if it has no such settings, or for their values
+    """
+    given = (policy, space, clean_observations) if issubclass(kind, CleanReference) else (policy,)
+    try:
+        inspect.signature(kind).bind(*given, **(kwargs or {}))
+    except TypeError as error:
+        raise InputError(f"reference_kwargs: {kwargs} are no settings of reference={kind.kind!r}: {error}") from None
+    return kind(*given, **(kwargs or {}))
 
 
 def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRecipe, FrozenReference]:

@@ -10,6 +10,8 @@ and with ``parameter`` = R / sigma this is the certified return at the l2 radius
 standard deviation sigma, if the distribution of its return is known exactly.
 """
 
+from numbers import Real
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
@@ -63,5 +65,5 @@ def check_parameter(parameter: float) -> None:
     :param parameter: Wang's lambda
     :raises InputError: if it is not finite and at least 0
     """
-    if not 0 <= parameter < np.inf:
-        raise InputError(f"the parameter of the Wang transform must be a number that is at least 0, not {parameter}")
+    if not isinstance(parameter, Real) or not 0 <= parameter < np.inf:
+        raise InputError(f"the parameter of the Wang transform must be a number that is at least 0, not {parameter!r}")
