@@ -60,8 +60,20 @@ def test_settings_that_differ_are_shown_with_their_values_but_not_the_sigmas_tha
     assert "They differ in" not in capsys.readouterr().out
     assert certify("--frontier", *files, "--min-return", 0, "-o", tmp_path / "out") == 0
     out = capsys.readouterr().out
-    assert 'They differ in: env_kwargs\nenv_kwargs of [1]: {"sigma": 0.4}\n' in out
-    assert 'env_kwargs of [3]: {"sigma": 0.2, "gravity": 3}\nWhere these change rewards or the game itself' in out
+    assert "They differ in: env_kwargs\nenv_kwargs of [1]: {}\n" in out
+    assert 'env_kwargs of [3]: {"gravity": 3}\nWhere these change rewards or the game itself' in out
+
+
+def test_a_policy_that_samples_its_actions_is_told_from_the_greedy_one(tmp_path, capsys):
+    files = evaluations(tmp_path)
+    for file, sigma, returns, greedy in zip(files, SIGMAS, RETURNS, (True, False, True), strict=True):
+        write_evaluation(file, returns, sigma=sigma, deterministic=greedy)
+    assert certify("--frontier", *files, "-o", tmp_path / "out") == 0
+    out = capsys.readouterr().out
+    assert (
+        "They differ in: choice of actions\ngreedy actions of [1]\nsampled actions of [2]\ngreedy actions of [3]\n" in out
+    )
+    assert "Where these change rewards" not in out
 
 
 def test_what_was_written_is_read_and_drawn_again(tmp_path, capsys):

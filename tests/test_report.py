@@ -178,6 +178,12 @@ def test_a_radius_is_translated_to_each_sensor(tmp_path):
         assert float(row[2]) * math.sqrt(96) == pytest.approx(sigma, rel=1e-2)
     (one,) = sensors(full_certificate())
     assert (one.name, one.deviation, one.offset * math.sqrt(96)) == ("", 0.4, pytest.approx(0.4))
+    # an attack may make episodes longer than those seen, but not longer than the limit
+    certificate = full_certificate(sigma=2.0, step_limit=400)
+    (limited,) = sensors(certificate)
+    assert limited.offset == pytest.approx(2.0 / 20)
+    head, row = cells(parsed(page(certificate, tmp_path)), "sensors")
+    assert "400 steps that an episode can have" in head[2] and row[2] == "0.1"
     for silent in (full_certificate(longest_episode=None), full_certificate(longest_episode=0), full_certificate(pixels=True)):
         assert sensors(silent) == [] and "sensors" not in {e.get("id") for e in parsed(page(silent, tmp_path)).iter()}
 

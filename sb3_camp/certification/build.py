@@ -141,6 +141,7 @@ def build_certificate(
         support=None if support is None else [float(value) for value in support],
         n_episodes=len(returns),
         longest_episode=max(int(log.lengths.max()) for log in logs),
+        step_limit=max((log.step_limit for log in logs if log.step_limit is not None), default=None),
         mean_return=float(returns.mean()),
         radii=[float(radius) for radius in radii],
         certified_return=curve,

@@ -136,6 +136,7 @@ class Certificate:
     support: list[float] | None = None
     n_episodes: int
     longest_episode: int | None = None
+    step_limit: int | None = None
     mean_return: float
     radii: list[float]
     certified_return: list[float]
@@ -380,6 +381,7 @@ _KINDS = {
     "support": _NUMBERS,
     "n_episodes": _COUNT,
     "longest_episode": _Kind(_is_count, "a whole number that is at least 0"),
+    "step_limit": _COUNT,
     "mean_return": _NUMBER,
     "radii": _NUMBERS,
     "certified_return": _NUMBERS,

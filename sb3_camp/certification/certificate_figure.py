@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
 _SHORT = 40
+_CHOICE = {True: "greedy actions", False: "sampled actions", None: "actions chosen in an unknown way"}
 BAND_TITLES = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pearson": "Clopper-Pearson bounds"}
 """What the methods compute, for a title."""
 NORM = "l2 norm of the attack on an episode"
@@ -114,8 +115,8 @@ def default_labels(
 def differing_settings(certificates: Sequence[Certificate]) -> list[str]:
     """
     :param certificates: the certificates
-    :return: in words, which of band method, alpha, number of episodes, lowest return, keyword arguments and wrappers of the
-        environment are not the same for all of them
+    :return: in words, which of band method, alpha, number of episodes, lowest return, choice of actions, keyword arguments and
+        wrappers of the environment are not the same for all of them
     """
     return [name for name, texts in _settings(certificates).items() if len(set(texts)) > 1]
 
@@ -124,15 +125,18 @@ def differing_lines(certificates: Sequence[Certificate]) -> list[str]:
     """
     :param certificates: the certificates
     :return: for the terminal, a line with what differs, and one for the keyword arguments and the wrappers of each environment
-        where these do; none if nothing differs
+        and for how actions were chosen where these do; none if nothing differs
     """
     differing = differing_settings(certificates)
     values = [
         f"{key} of [{index}]: {'unknown' if entry is None else printable(json.dumps(entry))}"
         for key in ("env_kwargs", "env_wrappers")
         if key in differing
-        for index, entry in enumerate((getattr(certificate, key) for certificate in certificates), start=1)
+        for index, one in enumerate(certificates, start=1)
+        for entry in [without_sigma(getattr(one, key), one.sigma)]
     ]
+    if "choice of actions" in differing:
+        values += [f"{_CHOICE[one.deterministic]} of [{index}]" for index, one in enumerate(certificates, start=1)]
     return [f"They differ in: {', '.join(differing)}", *values] if differing else []
 
 
@@ -199,6 +203,7 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
         "alpha": [_alpha(certificate) for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],
+        "choice of actions": [_CHOICE[certificate.deterministic] for certificate in certificates],
         "sigma of each sensor": [_sensors(certificate.sensor_sigma) for certificate in certificates],
         "env_kwargs": variants("env_kwargs", [certificate.env_kwargs for certificate in certificates], sigmas),
         "env_wrappers": variants("env_wrappers", [certificate.env_wrappers for certificate in certificates], sigmas),

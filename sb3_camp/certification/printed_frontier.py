@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sb3_camp.certification.certificate_figure import default_labels, differing_lines
+from sb3_camp.certification.certificate_figure import default_labels, differing_lines, differing_settings
 from sb3_camp.certification.episode_logs import EpisodeLog
 from sb3_camp.certification.frontier_files import CertifiedFrontier
 from sb3_camp.certification.planning import MOST_EPISODES, Plan
@@ -24,10 +24,9 @@ def print_frontier(frontier: CertifiedFrontier, every: int) -> None:
     for index, (label, one) in enumerate(zip(default_labels(certificates), certificates, strict=True), start=1):
         assumed = ", sigma assumed" if one.sigma_assumed else ""
         print(f"[{index}] {label}: {one.n_episodes} episodes, mean return {one.mean_return:.2f}{assumed}")
-    lines = differing_lines(certificates)
-    for line in lines:
+    for line in differing_lines(certificates):
         print(line)
-    if len(lines) > 1:
+    if {"env_kwargs", "env_wrappers"} & set(differing_settings(certificates)):
         print("Where these change rewards or the game itself, the best is of different tasks and tells nothing")
     head = "".join(f"{f'[{index}]':>12}" for index in range(1, len(certificates) + 1))
     print(f"\n{'radius':>12} {'certified return':>18} {'best':>6}{head}")

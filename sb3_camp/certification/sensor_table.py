@@ -21,7 +21,7 @@ class Sensor(NamedTuple):
 
     :param name: Its place in the observation, such as ``[2]`` or ``lidar[0]``; empty where all sensors have the same noise
     :param deviation: Deviation at a single step: sigma of the sensor, in its units; 0 for one without noise, not covered
-    :param offset: Offset at all steps of the longest episode, in the same units
+    :param offset: Offset at all T steps, in the same units
     """
 
     name: str
@@ -29,16 +29,31 @@ class Sensor(NamedTuple):
     offset: float
 
 
+def most_steps(certificate: Certificate) -> tuple[int, str]:
+    """
+    How long an offset lasts: to the end of the longest episode that there can be, for an attack may make episodes longer.
+
+    :param certificate: the certificate
+    :return: the step limit, or the length of the longest of the episodes where no limit is known, 0 where that is not known
+        either; and in words which of these it is
+    """
+    if certificate.step_limit is not None:
+        return certificate.step_limit, f"{certificate.step_limit} steps that an episode can have"
+    seen = certificate.longest_episode or 0
+    return seen, f"{seen} steps of the longest episode seen (an attack may make episodes longer, which then allow less)"
+
+
 def sensors(certificate: Certificate) -> list[Sensor]:
     """
-    :param certificate: the certificate; T is the longest of its episodes
+    :param certificate: the certificate; T is that of :func:`most_steps`
     :return: its sensors, a single one without a name where all have the same noise; empty for images, and where the length of
         the episodes is not known
     """
-    if not certificate.longest_episode or certificate.pixels:
+    steps, _ = most_steps(certificate)
+    if not steps or certificate.pixels:
         return []
     sigma = certificate.sigma if certificate.sensor_sigma is None else certificate.sensor_sigma
-    root = math.sqrt(certificate.longest_episode)
+    root = math.sqrt(steps)
     return [Sensor(name, deviation, deviation / root) for name, deviation in _entries(sigma)]
 
 
@@ -48,17 +63,16 @@ def print_sensors(certificate: Certificate) -> None:
 
     :param certificate: the certificate
     """
-    found, steps = sensors(certificate), certificate.longest_episode
+    found, (_, steps) = sensors(certificate), most_steps(certificate)
     if found and certificate.sensor_sigma is None:
         (one,) = found
         print(
             f"\nOf a single sensor, radius {floor_digits(one.deviation, 6)} (1 sigma) covers one deviation of "
-            f"{floor_digits(one.deviation, 3)}, or an offset of\n{floor_digits(one.offset, 3)} through all of the {steps} "
-            "steps of the longest episode (offset / sigma * sqrt(steps) is its radius in sigma)"
+            f"{floor_digits(one.deviation, 3)}, or an offset of\n{floor_digits(one.offset, 3)} through all of the {steps}\n"
+            "(offset / sigma * sqrt(steps) is its radius in sigma)"
         )
     elif found:
-        length = f"all {steps} steps of the longest episode"
-        print(f"\nOf a single sensor, radius 1 covers one deviation, or an offset at {length}:")
+        print(f"\nOf a single sensor, radius 1 covers one deviation, or an offset at all {steps}:")
         print(f"{'sensor':>20} {'one deviation':>14} {'offset':>12}")
         for one in found[:MOST_ROWS]:
             covered = f"{floor_digits(one.deviation, 3):>14} {floor_digits(one.offset, 3):>12}"

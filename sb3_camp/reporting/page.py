@@ -12,7 +12,7 @@ from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
 from sb3_camp.certification.recorded_bound import AT_LEAST
 from sb3_camp.certification.rounded_text import ceil_decimals, confidence, exact, floor_digits, percent
-from sb3_camp.certification.sensor_table import MOST_ROWS, Sensor, sensors
+from sb3_camp.certification.sensor_table import MOST_ROWS, Sensor, most_steps, sensors
 from sb3_camp.certification.source_files import changed_logs
 from sb3_camp.files import read_bytes, sha256
 from sb3_camp.reporting import tested, values
@@ -54,6 +54,7 @@ def report_page(results: AgentResults) -> str:
         evidence=tested.evidence_facts(certificate),
         unit=tested.unit(certificate),
         sensors=_sensors(certificate),
+        most_steps=most_steps(certificate)[1],
         more_sensors=max(0, len(sensors(certificate)) - MOST_ROWS),
         attacks=[(name, tested.attack_text(one.settings)) for name, one in zip(names, results.contents, strict=True)],
         attack_table=values.attack_table(results, names) if results.attacks else None,
