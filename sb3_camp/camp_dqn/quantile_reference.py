@@ -43,9 +43,8 @@ class CleanQuantileReference(CleanReference):
         wang_parameter: float = 0.0,
     ) -> None:
         super().__init__(policy, space, clean_observations)
-        # The lowest quantile is that of the worst episodes
-        shares = episode_weights(range(N_QUANTILES), wang_parameter) / N_QUANTILES
-        self._weights = th.as_tensor(shares, dtype=th.float32, device=policy.device)
+        # The lowest quantile is that of the worst episodes. No tensor: what is compiled may hold none that are not its own
+        self._weights = episode_weights(range(N_QUANTILES), wang_parameter) / N_QUANTILES
 
     @classmethod
     def make_policy(
@@ -65,7 +64,8 @@ class CleanQuantileReference(CleanReference):
         with th.no_grad():
             # What the levels have learned need not be in order, but a distribution it is
             quantiles = self.policy.quantile_net(self.observations(batch)).sort(dim=1).values
-            return th.einsum("bqa,q->ba", quantiles, self._weights)
+            weights = th.as_tensor(self._weights, dtype=quantiles.dtype, device=quantiles.device)
+            return (quantiles * weights[:, None]).sum(dim=1)
 
     def td_loss(self, batch: ReplayBufferSamples, primary: DQNPolicy, gamma: float) -> th.Tensor:
         """
