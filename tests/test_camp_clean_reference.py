@@ -14,6 +14,7 @@ from sb3_camp.camp_dqn.reference_registry import REFERENCES
 from sb3_camp.camp_dqn.references import CleanReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingReplayBuffer, CleanReplayBuffer
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.checkpoint import load_checkpoint
 
 
 class Counted(gym.ObservationWrapper):
@@ -240,6 +241,11 @@ def test_a_registered_reference_may_see_what_lies_under_the_noise(tmp_path, monk
     loaded.learn(100)
     assert type(loaded._reference) is Pessimist
     assert np.abs(loaded.replay_buffer.observations - loaded.replay_buffer.clean_observations)[:100].max() > 0.1
+
+    monkeypatch.delitem(REFERENCES, "pessimist")
+    with pytest.raises(InputError, match="import the package that registers it first") as error:
+        load_checkpoint(tmp_path / "model.zip", CAMPDQN, "cpu")
+    assert "--algo" not in str(error.value)
 
 
 def test_another_env_is_reset_before_its_first_step():

@@ -1,3 +1,4 @@
+import warnings
 from copy import deepcopy
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ from gymnasium import spaces
 from sb3_contrib import ARS, QRDQN, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.dqn.policies import DQNPolicy
 from support.counting_env import CountingEnv
 from support.small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
 
@@ -187,3 +189,26 @@ def test_the_words_for_a_reference_are_no_files_and_a_file_of_that_name_is_given
     (tmp_path / "shared.zip").write_bytes(path.read_bytes())
     assert not same(weights(small_model(reference="shared").reference_policy.q_net), weights(dqn.q_net))
     assert same(weights(small_model(reference="./shared").reference_policy.q_net), weights(dqn.q_net))
+
+
+def test_an_agent_that_does_not_do_what_its_scores_say_is_refused(tmp_path):
+    class Contrary(DQNPolicy):
+        def _predict(self, observation, deterministic=True):
+            return self.q_net(observation).argmin(dim=1)
+
+    agent = DQN(Contrary, noisy_cartpole(), seed=0, device="cpu")
+    with pytest.raises(InputError, match="Contrary does not take the action with the highest score") as error:
+        small_model(reference=agent)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("place", ["vecnormalize.pkl", "CartPole-v1/vecnormalize.pkl"])
+def test_statistics_beside_a_checkpoint_are_told_of(place, trained_dqn, tmp_path):
+    trained_dqn[0].save(tmp_path / "agent.zip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small_model(reference=str(tmp_path / "agent.zip"))
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).touch()
+    with pytest.warns(UserWarning, match=r"vecnormalize.pkl lies beside it, so it learned from normalised observations"):
+        small_model(reference=tmp_path / "agent")

@@ -87,7 +87,7 @@ def test_contradictions_are_refused_in_one_line(kwargs, agent):
     [
         (dict(replay="both"), "replay must be one of split, shared, not 'both'"),
         (dict(clean_reference="False"), "clean_reference must be True or False, not 'False'"),
-        (dict(reference="alternate"), "no checkpoint at alternate"),
+        (dict(reference="alternate"), "no checkpoint at alternate, and none of alternating, shared, clean, clean_quantiles"),
         (dict(reference="frozen"), "no checkpoint at frozen"),
         (dict(reference=True), "not True"),
     ],

@@ -67,7 +67,9 @@ def test_a_log_that_cannot_know_of_noise_does_not_get_that_of_the_run_in_whose_f
     line = error_line(capsys, path)
     assert f"{path}: nothing tells the noise" in line
     assert f"{run / 'CartPole-v1/config.yml'} has sigma 0.4, but the log may be of other episodes" in line
-    assert "but --sigma says 0.3" in error_line(capsys, path, "--sigma", 0.3)
+    line = error_line(capsys, path, "--sigma", 0.3)
+    assert "but --sigma says 0.3" in line
+    assert ("put the log outside of the run folder" in line) == (kind == "monitor")
     capsys.readouterr()
     assert certify(path, "--sigma", 0.4, "-o", tmp_path) == 0
     assert certificate_in(tmp_path)["sigma_assumed"] is True

@@ -70,9 +70,7 @@ def test_a_policy_that_samples_its_actions_is_told_from_the_greedy_one(tmp_path,
         write_evaluation(file, returns, sigma=sigma, deterministic=greedy)
     assert certify("--frontier", *files, "-o", tmp_path / "out") == 0
     out = capsys.readouterr().out
-    assert (
-        "They differ in: choice of actions\ngreedy actions of [1]\nsampled actions of [2]\ngreedy actions of [3]\n" in out
-    )
+    assert "They differ in: choice of actions\ngreedy actions of [1]\nsampled actions of [2]\ngreedy actions of [3]\n" in out
     assert "Where these change rewards" not in out
 
 

@@ -91,6 +91,14 @@ def test_partial_evaluation_that_lacks_something_is_one_line(tmp_path, changes, 
     assert "\n" not in str(error.value) and "--resume" in str(error.value)
 
 
+def test_what_differs_is_told_by_what_people_give_not_by_the_seeds_that_follow_from_it(tmp_path):
+    path = tmp_path / "evaluations.npz"
+    was = {"first_env_seed": 1, "last_env_seed": 1, "n_envs": 1}
+    np.savez(path, results=np.zeros((1, 1)), **was)
+    with pytest.raises(InputError, match="made with n_envs 1, not 8"):
+        check_finished(path, {**was, "last_env_seed": 8, "n_envs": 8})
+
+
 @pytest.mark.parametrize("results", [None, np.array([[1.0, 2.0]]), np.zeros(3), np.array([["a"] * 3])])
 def test_finished_evaluation_that_lacks_episodes_is_not_resumed(tmp_path, results):
     path = tmp_path / "evaluations.npz"

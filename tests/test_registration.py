@@ -21,6 +21,7 @@ from stable_baselines3.common.callbacks import EvalCallback
 
 import sb3_camp
 import sb3_camp_startup
+from sb3_camp.errors import InputError
 from sb3_camp.noisy_net import NoisyNetDQN
 from sb3_camp.tasks import TASKS
 from sb3_camp.zoo import register, registration
@@ -293,3 +294,9 @@ def test_the_zoo_builds_a_model_from_every_entry(yml, tmp_path):
         sigma = TASKS[name].registration["kwargs"] if name in TASKS else entries[name]["env_wrapper"][-1][NOISE]
         assert model.get_env().get_attr("sigma") == [sigma["sigma"]]
         model.get_env().close()
+
+
+def test_a_folder_that_hides_the_package_is_named(monkeypatch):
+    monkeypatch.setattr(sb3_camp, "__file__", None)  # a namespace package, as Python makes of any folder of this name
+    with pytest.raises(InputError, match=r"the folder .*sb3_camp hides the installed package"):
+        registration.extend(rl_zoo3.utils)

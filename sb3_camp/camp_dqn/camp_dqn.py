@@ -25,8 +25,9 @@ from sb3_camp.camp_dqn.compiled_update import UpdateCompiler
 from sb3_camp.camp_dqn.options import check_options, lambda_schedule
 from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, in_new_words, settle
 from sb3_camp.camp_dqn.reference_registry import REFERENCES
-from sb3_camp.camp_dqn.references import FrozenReference, Reference, frozen_reference, learning_reference
+from sb3_camp.camp_dqn.references import FrozenReference, Reference, learning_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling
+from sb3_camp.camp_dqn.trained_reference import frozen_reference
 from sb3_camp.camp_dqn.update import PRIMARY_LOGS, Update, fuse_adam
 from sb3_camp.camp_dqn.update_function import Batches, Logs
 from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent
@@ -247,8 +248,7 @@ class CAMPDQN(DQN):
         return self._reference.policy
 
     def _optimizers(self) -> list[th.optim.Optimizer]:
-        learning = [self.policy, self.reference_policy] if self._reference.learns else [self.policy]
-        return [policy.optimizer for policy in learning]
+        return [self.policy.optimizer, *([self.reference_policy.optimizer] if self._reference.learns else [])]
 
     # Acting
 

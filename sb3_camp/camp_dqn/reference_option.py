@@ -1,5 +1,6 @@
 """The argument ``reference`` of CAMPDQN: what the primary network imitates, and how earlier versions wrote it."""
 
+import os
 import warnings
 from typing import Any
 
@@ -103,11 +104,20 @@ def settle(members: dict[str, Any]) -> tuple[str, TrainedAgent | None]:
         kind, agent = _kept(reference, trained), None
     else:
         kind, agent = (reference, None) if is_learning_kind(reference) else (FROZEN, reference)
+        _check_is_no_unknown_word(agent)
     if kind == FROZEN and members.get("reference_kwargs"):
         raise InputError(
             f"reference_kwargs: a trained agent, as the reference, has no settings such as {members['reference_kwargs']}"
         )
     return kind, agent
+
+
+def _check_is_no_unknown_word(agent: Any) -> None:
+    if isinstance(agent, str) and agent.isidentifier() and not any(os.path.isfile(f"{agent}{end}") for end in ("", ".zip")):
+        raise InputError(
+            f"reference={agent!r}: no checkpoint at {agent}, and none of {', '.join(REFERENCES)}: give the path of "
+            "a checkpoint, or import the package that registers it (in the zoo: --gym-packages)."
+        )
 
 
 def _kept(asked: Any, trained: str) -> str:

@@ -31,7 +31,6 @@ from sb3_camp.camp_dqn.clean_observations import CleanObservations
 from sb3_camp.camp_dqn.reference_registry import FROZEN, register_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling, CleanReplayBufferSamples
 from sb3_camp.errors import InputError
-from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
 from sb3_camp.space_signature import space_signature
 
 # Enough to make the cost of a call small, few enough for batches of images to fit into memory
@@ -309,26 +308,3 @@ def learning_reference(
     except TypeError as error:
         raise InputError(f"reference_kwargs: {kwargs} are no settings of reference={kind.kind!r}: {error}") from None
     return kind(*given, **(kwargs or {}))
-
-
-def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRecipe, FrozenReference]:
-    """
-    :param agent: A trained agent, see :func:`~sb3_camp.frozen_policy.frozen_agent`
-    :param primary: The policy that shall imitate it
-    :return: how to build it again, and the reference
-    :raises InputError: if it cannot be read, cannot act on these spaces, or if its actions depend on more than an observation
-    """
-    recipe, policy = frozen_agent(agent, primary.device)
-    # Bounds may differ (noise makes a bounded space unbounded); shapes, dtypes and actions may not
-    if space_signature(policy.observation_space) != space_signature(primary.observation_space):
-        raise InputError(
-            f"reference: it observes {policy.observation_space}, this environment gives {primary.observation_space}: "
-            "shapes and dtypes must be the same."
-        )
-    if policy.action_space != primary.action_space:
-        raise InputError(f"reference: its actions are {policy.action_space}, this environment has {primary.action_space}.")
-    try:
-        action_scores(policy)
-    except InputError as error:
-        raise InputError(f"reference: it cannot be imitated. {error}") from error
-    return recipe, FrozenReference(policy)

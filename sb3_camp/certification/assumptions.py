@@ -139,7 +139,12 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
         raise InputError(f"{where}: no smoothing noise on observations, so there is nothing to certify (log: {log.path})")
     for other, value in said[1:]:
         if not math.isclose(value, sigma, rel_tol=1e-6):
-            raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}")
+            way_out = (
+                ": if enjoy played with this noise (--env-kwargs), put the log outside of the run folder"
+                if log.is_monitor and other == "--sigma"
+                else ""
+            )
+            raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}{way_out}")
     return sigma, log.is_monitor or not has_noise
 
 

@@ -120,7 +120,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_settings(path: Path, content: dict[str, Any], settings: Settings) -> None:
-    for name in (*settings, *(switch for switch in _SWITCHES if switch not in settings)):
+    names = [*settings, *(switch for switch in _SWITCHES if switch not in settings)]
+    for name in sorted(names, key=_follows_from_others):
         entry, value = content.get(name), settings.get(name)
         stored = entry.item() if isinstance(entry, np.ndarray) and entry.ndim == 0 else None
         if stored is None and name not in content and name in _SINCE:
@@ -133,6 +134,11 @@ def _check_settings(path: Path, content: dict[str, Any], settings: Settings) -> 
                 f"{path}: cannot be resumed, it was made with {name} {stored}, not {value}: give the same arguments, another "
                 "--output, or leave out --resume to start over"
             )
+
+
+def _follows_from_others(name: str) -> bool:
+    """Whether a setting is told last, as another one, which people give, is why it differs."""
+    return name.endswith("_env_seed")
 
 
 def _entry(path: Path, content: dict[str, Any], name: str, n_dims: int, kinds: str) -> np.ndarray:

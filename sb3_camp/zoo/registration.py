@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import sb3_camp
+from sb3_camp.errors import InputError
 from sb3_camp.plugins import load_plugins
 
 _ADVERSARY = "camp/Adversary-v0"
@@ -36,7 +37,10 @@ def extend(module: ModuleType) -> None:
     Extend one of the zoo's modules.
 
     :param module: a loaded module of the zoo, one of :data:`EXTENSIONS`
+    :raises InputError: if a folder of the name of this package, such as that of its checkout, is found in its place
     """
+    if sb3_camp.__file__ is None:
+        raise InputError(f"the folder {next(iter(sb3_camp.__path__))} hides the installed package: work in another folder")
     _find_algorithms()
     EXTENSIONS[module.__name__](module)
 
