@@ -92,6 +92,7 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
         ("imitation", "imitation"),
         ("teachers", "teachers"),
         ("memory", "memory"),
+        ("distribution", "distribution"),
         ("highway_fast", "highway_fast"),
         ("highway_speed", "highway_speed"),
         ("atari", "atari"),
