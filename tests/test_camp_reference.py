@@ -202,6 +202,18 @@ def test_an_agent_that_does_not_do_what_its_scores_say_is_refused(tmp_path):
     assert "\n" not in str(error.value)
 
 
+def test_an_agent_is_not_refused_for_the_bounds_of_its_space():
+    class Boundless(CountingEnv):
+        observation_space = spaces.Box(-np.finfo(np.float32).max, np.finfo(np.float32).max, (50,), np.float32)
+
+        def _observation(self):
+            return np.full(50, super()._observation()[0])
+
+    agent = DQN("MlpPolicy", Boundless(), seed=0, device="cpu")
+    with np.errstate(all="ignore"):
+        assert small_model(Boundless(), reference=agent).reference_kind == "frozen"
+
+
 @pytest.mark.parametrize("place", ["vecnormalize.pkl", "CartPole-v1/vecnormalize.pkl"])
 def test_statistics_beside_a_checkpoint_are_told_of(place, trained_dqn, tmp_path):
     trained_dqn[0].save(tmp_path / "agent.zip")

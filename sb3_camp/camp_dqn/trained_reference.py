@@ -56,6 +56,8 @@ def _acts_by(scores_of: Callable[[Any], th.Tensor], policy: BasePolicy) -> bool:
     actions, _ = policy.predict(batch, deterministic=True)
     with th.no_grad():
         scores = scores_of(policy.obs_to_tensor(batch)[0]).cpu().numpy()
+    finite = np.isfinite(scores).all(axis=1)  # bounds of a space may be the largest float, from where networks overflow
+    scores, actions = scores[finite], actions[finite]
     chosen = np.take_along_axis(scores, actions.reshape(-1, 1), axis=1)[:, 0]
     return bool(np.all(chosen >= scores.max(axis=1) - 1e-4 * (1 + np.abs(scores).max(axis=1))))
 
