@@ -106,7 +106,7 @@ def test_checkpoint_is_loaded_for_evaluation_and_as_a_frozen_policy(tmp_path):
 
 def test_checkpoint_of_another_algorithm_is_refused_in_one_line(tmp_path):
     DQN("MlpPolicy", "CartPole-v1", buffer_size=8, device="cpu").save(tmp_path / "dqn.zip")
-    with pytest.raises(InputError, match=r"dqn\.zip: does not look like a checkpoint of NoisyNetDQN") as error:
+    with pytest.raises(InputError, match=r"dqn\.zip: NoisyNetDQN cannot load it: .* use NoisyMlpPolicy") as error:
         load_checkpoint(tmp_path / "dqn.zip", NoisyNetDQN, "cpu")
     assert "\n" not in str(error.value)
 

@@ -103,13 +103,13 @@ def _why_not_loaded(path: Path, content: bytes, algorithm: type[BaseAlgorithm], 
         return (
             f"not a checkpoint of {algorithm.__name__} that can be loaded: its member {member!r} cannot be read by this Python"
         )
-    if isinstance(error, InputError):  # of an algorithm of this package, which knows better
-        return str(error)
     text = f"does not look like a checkpoint of {algorithm.__name__}"
     with contextlib.suppress(InputError):
         run = RunFolder.read(path.parent)
         if ALGOS.get(run.algo) is not algorithm:
             return f"{text}, and {run.path} is a run of {run.algo}: check --algo"
+    if isinstance(error, InputError):  # of an algorithm of this package, which says what is wrong
+        return f"{algorithm.__name__} cannot load it: {error}"
     return f"{text}: check --algo ({reprlib.repr(' '.join(str(error).split()))})"
 
 
