@@ -105,9 +105,9 @@ def test_refuses_a_monitor_log_that_is_not_text(tmp_path):
 
 
 def test_refuses_a_run_that_sb3_appended(tmp_path):
-    play_monitored(tmp_path / "0", 3)
+    play_monitored(tmp_path / "0", 100)  # so long that the next one's first episode ends sooner after its start
     play_monitored(tmp_path / "0", 3, override_existing=False)
-    assert "line 6: t goes back" in refused(tmp_path / "0.monitor.csv")
+    assert "line 103: t goes back" in refused(tmp_path / "0.monitor.csv")
 
 
 def test_refuses_the_headerless_log_that_appending_to_a_new_file_makes(tmp_path):
