@@ -24,7 +24,7 @@ from sb3_camp.camp_dqn.compile_choice import is_worth_compiling
 from sb3_camp.camp_dqn.compiled_update import UpdateCompiler
 from sb3_camp.camp_dqn.options import check_options, lambda_schedule
 from sb3_camp.camp_dqn.reference_option import BY_DEFAULT, in_new_words, settle
-from sb3_camp.camp_dqn.reference_registry import REFERENCES
+from sb3_camp.camp_dqn.reference_registry import REFERENCES, sees_clean
 from sb3_camp.camp_dqn.references import FrozenReference, Reference, learning_reference
 from sb3_camp.camp_dqn.replay_buffers import Actor, AlternatingSampling
 from sb3_camp.camp_dqn.trained_reference import frozen_reference
@@ -106,7 +106,8 @@ class CAMPDQN(DQN):
     :param seed: Seed for the pseudo random generators
     :param device: Device (cpu, cuda, ...) on which the code should be run
     :param _init_setup_model: Whether or not to build the networks at the creation of the instance
-    :param replay: deprecated: "split" is ``reference="alternating"``; ``clean_reference``, too: True is ``reference="clean"``
+    :param replay: deprecated: "split" is ``reference="alternating"``, "shared" is ``reference="shared"``
+    :param clean_reference: deprecated: True is ``reference="clean"``
     :raises InputError: (a ValueError) for options that cannot be right, e.g. HER buffers or a reference with other spaces
     """
 
@@ -198,12 +199,12 @@ class CAMPDQN(DQN):
         self.reference_kind, agent = settle(vars(self))
         self.reference = self.reference_kind
         clean_observations = None
-        if self._reference_sees_clean and self.clean_observation_space is None and self.env is not None:
+        if sees_clean(self.reference_kind) and self.clean_observation_space is None and self.env is not None:
             clean_observations = CleanObservations(self.env)
             self.clean_observation_space = clean_observations.space
 
         self.replay_buffer_class = buffer_class(
-            self.replay_buffer_class, self.observation_space, self._reference_sees_clean, self.optimize_memory_usage
+            self.replay_buffer_class, self.observation_space, sees_clean(self.reference_kind), self.optimize_memory_usage
         )
         # super() hands only these to the buffer, and for more than one step it would expect a class of its own
         n_steps, kwargs = self.n_steps, self.replay_buffer_kwargs
@@ -217,7 +218,7 @@ class CAMPDQN(DQN):
 
     def _buffer_settings(self) -> dict[str, Any]:
         settings = {"n_steps": self.n_steps, "gamma": self.gamma, **self.replay_buffer_kwargs}
-        if self._reference_sees_clean:
+        if sees_clean(self.reference_kind):
             settings["clean_observation_space"] = self.clean_observation_space
         return settings
 
@@ -239,16 +240,13 @@ class CAMPDQN(DQN):
         return learning_reference(kind, policy, space, clean_observations, self.reference_kwargs)
 
     @property
-    def _reference_sees_clean(self) -> bool:
-        return self.reference_kind in REFERENCES and REFERENCES[self.reference_kind].sees_clean
-
-    @property
     def reference_policy(self) -> BasePolicy:
         """The policy whose action scores the primary imitates: of the same class as the primary's and learning, or frozen."""
         return self._reference.policy
 
     def _optimizers(self) -> list[th.optim.Optimizer]:
-        return [self.policy.optimizer, *([self.reference_policy.optimizer] if self._reference.learns else [])]
+        learning = [self.policy, self.reference_policy] if self._reference.learns else [self.policy]
+        return [policy.optimizer for policy in learning]
 
     # Acting
 
@@ -385,7 +383,7 @@ class CAMPDQN(DQN):
         own = self.replay_buffer
         super().load_replay_buffer(path, truncate_last_traj)
         loaded, self.replay_buffer = cast(Any, self.replay_buffer), own
-        check_loaded(loaded, self.n_envs, self._reference_sees_clean, path)
+        check_loaded(loaded, self.n_envs, sees_clean(self.reference_kind), path)
         self.replay_buffer = loaded
         # These are settings of the model, which may have been changed when it was loaded
         loaded.n_steps, loaded.gamma = map(self._buffer_settings().get, ("n_steps", "gamma"))

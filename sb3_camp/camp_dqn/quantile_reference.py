@@ -76,14 +76,13 @@ class CleanQuantileReference(CleanReference):
         :param gamma: Discount factor, for buffers whose batches have no ``discounts``
         :return: Mean over batch and quantiles, scalar
         """
-        with th.no_grad():
-            discounts = batch.discounts if batch.discounts is not None else gamma
-            following = self._of(
-                self.policy.quantile_net_target(self.next_observations(batch)), self.next_actions(batch, primary)
-            )
-            targets = batch.rewards + (1 - batch.dones) * discounts * following
+        targets = self.targets(batch, primary, gamma)
         quantiles = self._of(self.policy.quantile_net(self.observations(batch)), batch.actions.long())
         return quantile_huber_loss(quantiles, targets, sum_over_quantiles=False)
+
+    def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
+        following = self.policy.quantile_net_target(self.next_observations(batch))
+        return self._of(following, self.next_actions(batch, primary))
 
     @staticmethod
     def _of(quantiles: th.Tensor, actions: th.Tensor) -> th.Tensor:

@@ -30,3 +30,11 @@ def register_reference(reference: _ReferenceT) -> _ReferenceT:
         raise InputError(f"there is a reference {name!r} already: choose another name")
     REFERENCES[name] = reference
     return reference
+
+
+def sees_clean(kind: str | None) -> bool:
+    """
+    :param kind: Name of a reference, :data:`FROZEN`, or None
+    :return: whether it sees what is under the noise
+    """
+    return kind in REFERENCES and REFERENCES[kind].sees_clean

@@ -189,11 +189,18 @@ class LearningReference(Reference):
         :param gamma: Discount factor, for buffers whose batches have no ``discounts``
         :return: Mean over the batch, scalar
         """
-        with th.no_grad():
-            discounts = batch.discounts if batch.discounts is not None else gamma
-            targets = batch.rewards + (1 - batch.dones) * discounts * self._next_values(batch, primary)
+        targets = self.targets(batch, primary, gamma)
         q_values = self.policy.q_net(self.observations(batch)).gather(1, batch.actions.long())
         return F.smooth_l1_loss(q_values, targets)
+
+    def targets(self, batch: ReplayBufferSamples, primary: DQNPolicy, gamma: float) -> th.Tensor:
+        """
+        :param batch: as for :meth:`td_loss`, like the others
+        :return: what the network shall learn, without gradient: the rewards and what follows, of the shape of that
+        """
+        with th.no_grad():
+            discounts = batch.discounts if batch.discounts is not None else gamma
+            return batch.rewards + (1 - batch.dones) * discounts * self._next_values(batch, primary)
 
     def _next_values(self, batch: ReplayBufferSamples, primary: DQNPolicy) -> th.Tensor:
         """What the target network expects from the next observation on, shape (batch, 1)."""
