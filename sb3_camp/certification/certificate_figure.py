@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 _PIXEL = 255
 _IN_TITLE = ("method", "alpha", "number of episodes", "lowest return")
 _SHORT = 40
-_CHOICE = {True: "greedy actions", False: "sampled actions", None: "actions chosen in an unknown way"}
+CHOICE_OF_ACTIONS = {
+    True: "greedy actions",
+    False: "sampled actions",
+    None: "greedy or sampled actions (the log does not say)",
+}
+"""How the policy of a certificate chose them, by its ``deterministic``."""
 BAND_TITLES = {"berk-jones": "Berk-Jones band", "dkw": "DKW band", "clopper-pearson": "Clopper-Pearson bounds"}
 """What the methods compute, for a title."""
 NORM = "l2 norm of the attack on an episode"
@@ -136,7 +141,7 @@ def differing_lines(certificates: Sequence[Certificate]) -> list[str]:
         for entry in [without_sigma(getattr(one, key), one.sigma)]
     ]
     if "choice of actions" in differing:
-        values += [f"{_CHOICE[one.deterministic]} of [{index}]" for index, one in enumerate(certificates, start=1)]
+        values += [f"{CHOICE_OF_ACTIONS[one.deterministic]} of [{index}]" for index, one in enumerate(certificates, start=1)]
     return [f"They differ in: {', '.join(differing)}", *values] if differing else []
 
 
@@ -203,7 +208,7 @@ def _settings(certificates: Sequence[Certificate]) -> dict[str, list[str]]:
         "alpha": [_alpha(certificate) for certificate in certificates],
         "number of episodes": [f"{certificate.n_episodes} episodes" for certificate in certificates],
         "lowest return": [f"no return below {exact(certificate.min_return)}" for certificate in certificates],
-        "choice of actions": [_CHOICE[certificate.deterministic] for certificate in certificates],
+        "choice of actions": [CHOICE_OF_ACTIONS[certificate.deterministic] for certificate in certificates],
         "sigma of each sensor": [_sensors(certificate.sensor_sigma) for certificate in certificates],
         "env_kwargs": variants("env_kwargs", [certificate.env_kwargs for certificate in certificates], sigmas),
         "env_wrappers": variants("env_wrappers", [certificate.env_wrappers for certificate in certificates], sigmas),

@@ -5,6 +5,7 @@ import json
 from sb3_camp.certification.assumptions import KNOWN
 from sb3_camp.certification.build import ceiling_of_more
 from sb3_camp.certification.certificate import Certificate
+from sb3_camp.certification.certificate_figure import CHOICE_OF_ACTIONS
 from sb3_camp.certification.joint_statement import uncertified_statement
 from sb3_camp.certification.per_step import print_per_step
 from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
@@ -30,10 +31,9 @@ def print_report(certificate: Certificate, every: int) -> None:
     :param every: show the first of so many radii
     """
     sigma, m = certificate.sigma, certificate.n_episodes
-    actions = {True: "greedy actions", False: "sampled actions", None: "greedy or sampled actions (the log does not say)"}
     names = ", ".join(printable(name) for name in (certificate.env_id, certificate.algo) if name)
     print(
-        f"{names or 'unknown environment'}: {m} episodes with {actions[certificate.deterministic]}, mean return "
+        f"{names or 'unknown environment'}: {m} episodes with {CHOICE_OF_ACTIONS[certificate.deterministic]}, mean return "
         f"{certificate.mean_return:.2f}"
     )
     settings = without_sigma(certificate.env_kwargs or {}, sigma)
