@@ -14,6 +14,7 @@ from support.logs import write_evaluation
 from sb3_camp.certification import certified_cost, certified_probability, certified_return
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.quantities_figure import quantities_figure
+from sb3_camp.certification.sensor_table import sensors
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.evaluation.perturbed_numbers import perturbed_numbers
@@ -88,10 +89,10 @@ def test_with_a_sigma_for_each_sensor_no_perturbation_within_the_bound_has_a_lar
 
 
 def test_a_number_without_noise_is_not_counted(tmp_path, capsys):
-    sensors = {**SENSORS, "sensor_sigma": "[0.5, 0.0, 300.0]", "noisy_numbers": 2, "clean_keys": '["[1]"]'}
-    one = certified(tmp_path, "--epsilon", 0.03, "--epsilon-norm", "linf", **sensors).per_step
+    half = {**SENSORS, "sensor_sigma": "[0.5, 0.0, 300.0]", "noisy_numbers": 2, "clean_keys": '["[1]"]'}
+    one = certified(tmp_path, "--epsilon", 0.03, "--epsilon-norm", "linf", **half).per_step
     assert one.radius == pytest.approx(0.03 * math.sqrt(202 * 2))
-    each = certified(tmp_path, "--epsilon", 0.05, 0, 30, "--epsilon-norm", "linf", **sensors).per_step
+    each = certified(tmp_path, "--epsilon", 0.05, 0, 30, "--epsilon-norm", "linf", **half).per_step
     assert each.radius == pytest.approx(math.sqrt(202 * (0.1**2 + 0.1**2)))
     capsys.readouterr()
     log = tmp_path / "evaluations.npz"
@@ -102,7 +103,10 @@ def test_the_number_of_steps_may_be_an_assumption_that_is_named(tmp_path, capsys
     unknown = {"step_limit": None, "noisy_numbers": None}
     found = certified(tmp_path, "--epsilon", 0.01, "--steps", 250, **unknown).per_step
     assert (found.steps, found.steps_assumed) == (250, True)
-    assert "Assumed: no episode has more than 250 steps (--steps)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Assumed: no episode has more than 250 steps (--steps)" in printed
+    assert "through all of the 250 steps that an episode has at most (assumed: --steps)" in printed
+    assert sensors(read_certificate(tmp_path / "certificate.json"))[0].offset == pytest.approx(0.4 / math.sqrt(250))
     log = tmp_path / "evaluations.npz"
     assert "the longest seen had 200" in error_line(capsys, log, "--epsilon", 0.01)
     assert "holds an episode of 200 steps" in error_line(capsys, log, "--epsilon", 0.01, "--steps", 199)
@@ -114,6 +118,9 @@ def test_the_number_of_steps_may_be_an_assumption_that_is_named(tmp_path, capsys
     [
         (["--epsilon", "nan"], "finite numbers"),
         (["--epsilon", "-1"], "at least 0"),
+        (["--epsilon", 1e100], "beyond 1e+100"),
+        (["--epsilon", 1, "--steps", 10**30], "--steps must be from 1 to"),
+        (["--epsilon", 1, "--steps", 0], "--steps must be from 1 to"),
         (["--epsilon", 1, "--steps", 300], "can have 200 steps: leave it out"),
         (["--epsilon", 1, 2, 3, 4], "give --epsilon-norm linf"),
         (["--epsilon", 1, 2, "--epsilon-norm", "linf"], "2 numbers, but the observation has 4"),
@@ -129,8 +136,8 @@ def test_what_does_not_fit_is_one_line(options, message, tmp_path, capsys):
 
 
 def test_a_dict_observation_takes_one_number(tmp_path, capsys):
-    sensors = {"sensor_sigma": '{"air": [0.5, 0.5], "sun": 300.0}', "sigma": 1.0, "noisy_numbers": 3}
-    found = certified(tmp_path, "--epsilon", 0.1, "--epsilon-norm", "linf", **sensors).per_step
+    air_and_sun = {"sensor_sigma": '{"air": [0.5, 0.5], "sun": 300.0}', "sigma": 1.0, "noisy_numbers": 3}
+    found = certified(tmp_path, "--epsilon", 0.1, "--epsilon-norm", "linf", **air_and_sun).per_step
     assert found.radius == pytest.approx(0.1 * math.sqrt(200 * 3))
     capsys.readouterr()
     log = tmp_path / "evaluations.npz"

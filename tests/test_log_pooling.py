@@ -226,3 +226,19 @@ def test_accepts_episodes_that_were_played_into_the_run_folder(tmp_path):
     play_monitored(run / "0", 2)
     returns, _ = play_monitored(run / "certification" / "0", 3, seed=1)
     assert read_logs([run / "certification"])[0].returns.tolist() == returns
+
+
+def test_an_episode_beyond_the_step_limit_is_of_another_environment(tmp_path):
+    """An offset of a sensor, and a bound on each step, are converted by the limit."""
+    limited = write_evaluation(tmp_path / "a.npz", [9.0, 10.0], step_limit=10)
+    assert read_logs([limited])[0].step_limit == 10
+    longer = write_evaluation(tmp_path / "b.npz", [9.0, 11.0], step_limit=None, seed=1)
+    for paths in ([limited, longer], [longer, limited]):
+        assert refused(*paths) == f"{longer}: holds an episode of 11 steps, but by {limited} none has more than 10"
+    alone = write_evaluation(tmp_path / "c.npz", [9.0, 12.0], step_limit=11)
+    assert "holds an episode of 12 steps" in refused(alone)
+
+
+def test_an_interrupted_evaluation_is_told_how_to_go_on(tmp_path):
+    write_evaluation(tmp_path / "evaluations.partial.npz", [1.0, 2.0])
+    assert refused(tmp_path).endswith("--resume")

@@ -309,6 +309,11 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
             raise InputError(f"{path}: {key} is {value}")
         return value
 
+    def count(key: str) -> int:
+        if entry(key, int) < 0:
+            raise InputError(f"{path}: {key} is {entry(key, int)}, below 0")
+        return entry(key, int)
+
     def from_json(key: str) -> Any:
         return _from_json(f"{path}: {key}", entry(key, str)) if key in data else None
 
@@ -350,7 +355,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "sensor_sigma": sensor_sigma,
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
-        **{key: entry(key, int) if key in data else None for key in _COUNTS},
+        **{key: count(key) if key in data else None for key in _COUNTS},
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,

@@ -12,12 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sb3_camp.certification.certificate import Certificate, PerStepBound
-from sb3_camp.certification.episode_logs import EpisodeLog
+from sb3_camp.certification.episode_logs import MOST, EpisodeLog
 from sb3_camp.certification.quantity_text import meaning, meaning_of_bound, shown, shown_bound
 from sb3_camp.certification.rounded_text import exact, floor_decimals, floor_digits
 from sb3_camp.errors import InputError
 
 NORMS = ("l2", "linf")
+_MOST_STEPS = 10**15
 _VACUOUS = 0.01
 """What is certified is called vacuous below this share of what the episodes returned, above the lowest return."""
 
@@ -34,6 +35,8 @@ def per_step_bound(logs: Sequence[EpisodeLog], epsilon: Sequence[float], norm: s
     """
     if not all(math.isfinite(one) and one >= 0 for one in epsilon):
         raise InputError("--epsilon must be finite numbers that are at least 0")
+    if steps is not None and not 1 <= steps <= _MOST_STEPS:
+        raise InputError(f"--steps must be from 1 to {_MOST_STEPS}")
     limit, assumed = _most_steps(logs, steps)
     if len(epsilon) > 1:
         return _bound_of_each_sensor(logs[0], list(epsilon), norm, limit, assumed)
@@ -176,4 +179,6 @@ def _flat(values: Any) -> Iterator[float]:
 
 def _rounded_up(radius: float) -> float:
     """A radius that is no smaller than the exact one, of which this is the rounded value."""
+    if not radius <= MOST:
+        raise InputError(f"--epsilon: its radius is beyond {MOST:g}")
     return radius * (1 + 8 * 2.0**-53) if radius > 0 else 0.0

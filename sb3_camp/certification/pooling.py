@@ -14,6 +14,7 @@ from pathlib import Path
 from sb3_camp.certification.episode_logs import EpisodeLog, read_header, read_log
 from sb3_camp.certification.planned_stop import ENTRIES as LOOK_ENTRIES
 from sb3_camp.certification.recorded_values import ENTRIES as RECORD_ENTRIES
+from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_bytes
 from sb3_camp.runs.policy_id import POLICY_KEYS
@@ -58,6 +59,7 @@ def read_logs(paths: Sequence[Path]) -> list[EpisodeLog]:
     logs = [read_log(file) for file in files]
     for first, second in combinations(logs, 2):
         _refuse_pair(first, second)
+    _refuse_longer_episodes(logs)
     return logs
 
 
@@ -78,6 +80,8 @@ def _files(path: Path) -> list[Path]:
     if evaluations.is_file():
         return [evaluations]
     if not monitors:
+        if (path / "evaluations.partial.npz").is_file():
+            raise InputError(f"{path}: the evaluation was interrupted: finish it with {spelled('evaluate')} --resume")
         raise InputError(f"{path}: neither a zoo run folder nor a folder with *.monitor.csv files or an evaluations.npz")
     return monitors
 
@@ -113,6 +117,17 @@ def _end_of_training(run: RunFolder) -> float | None:
         times = (float(row[1]) for row in map(_ROW.match, reversed(rows[2:])) if row)
         ends.append(read_header(file)["t_start"] + next(times, 0.0))  # none if no episode has ended
     return max(ends, default=None)
+
+
+def _refuse_longer_episodes(logs: Sequence[EpisodeLog]) -> None:
+    """An episode beyond the step limit is of another environment than the one that has it, whose radii stand for less."""
+    longest = max(logs, key=lambda log: int(log.lengths.max()))
+    for log in logs:
+        if log.step_limit is not None and log.step_limit < longest.lengths.max():
+            raise InputError(
+                f"{longest.path}: holds an episode of {longest.lengths.max()} steps, but by {log.path} none has more than "
+                f"{log.step_limit}"
+            )
 
 
 def _refuse_pair(first: EpisodeLog, second: EpisodeLog) -> None:

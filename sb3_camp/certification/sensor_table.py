@@ -34,11 +34,14 @@ def most_steps(certificate: Certificate) -> tuple[int, str]:
     How long an offset lasts: to the end of the longest episode that there can be, for an attack may make episodes longer.
 
     :param certificate: the certificate
-    :return: the step limit, or the length of the longest of the episodes where no limit is known, 0 where that is not known
-        either; and in words which of these it is
+    :return: the step limit; where none is known, what the user gave for it, or else the length of the longest of the episodes,
+        0 where that is not known either; and in words which of these it is
     """
     if certificate.step_limit is not None:
         return certificate.step_limit, f"{certificate.step_limit} steps that an episode can have"
+    if certificate.per_step is not None:
+        given = certificate.per_step.steps
+        return given, f"{given} steps that an episode has at most (assumed: --steps)"
     seen = certificate.longest_episode or 0
     return seen, f"{seen} steps of the longest episode seen (an attack may make episodes longer, which then allow less)"
 
