@@ -1,3 +1,5 @@
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from support.small_camp import noisy_cartpole, same, small_model, weights
 from torch.nn import functional as F
 
 from sb3_camp import CAMPDQN, NoisyObservationWrapper
-from sb3_camp.camp_dqn.reference_registry import REFERENCES
+from sb3_camp.camp_dqn.reference_registry import REFERENCES, register_reference
 from sb3_camp.camp_dqn.references import CleanReference
 from sb3_camp.camp_dqn.replay_buffers import AlternatingReplayBuffer, CleanReplayBuffer
 from sb3_camp.errors import InputError
@@ -213,7 +215,7 @@ def test_saving_loading_and_continuing(tmp_path):
     assert noise.std() == pytest.approx(0.1, rel=0.1) and np.abs(noise).max() < 0.6
 
     small_model(noisy_cartpole()).learn(60).save_replay_buffer(tmp_path / "other")
-    with pytest.raises(InputError, match="does not hold the clean observations"):
+    with pytest.raises(InputError, match="does not hold the observations without noise"):
         loaded.load_replay_buffer(tmp_path / "other")
 
 
@@ -266,7 +268,7 @@ def test_what_was_trained_with_it_goes_on_with_it(tmp_path):
         CAMPDQN.load(tmp_path / "clean", reference="shared")
     with pytest.raises(InputError, match="trained with reference='alternating'"):
         CAMPDQN.load(tmp_path / "plain", env=noisy_cartpole(), reference="clean")
-    with pytest.raises(InputError, match="filled with reference='clean'"):
+    with pytest.raises(InputError, match="filled for a reference that sees observations without noise"):
         plain.load_replay_buffer(tmp_path / "buffer")
     plain.learn(20, reset_num_timesteps=False)
 
@@ -364,7 +366,8 @@ def test_the_envs_report_clean_observations_only_to_who_asks():
     ("make", "message"),
     [
         (lambda: small_model(make_vec_env("CartPole-v1"), reference="clean"), "no NoisyObservationWrapper"),
-        (lambda: small_model(replay_buffer_class=CleanReplayBuffer), "is for reference='clean'"),
+        *((partial(register_reference, what), "takes a subclass of LearningReference") for what in (5, object, CAMPDQN)),
+        (lambda: small_model(replay_buffer_class=CleanReplayBuffer), "is for references without noise"),
         (lambda: small_model(reference="clean", replay_buffer_class=AlternatingReplayBuffer), "needs a CleanReplayBuffer"),
         (
             lambda: CAMPDQN("CnnPolicy", make_vec_env("camp/Freeway-v0"), reference="clean", buffer_size=10),

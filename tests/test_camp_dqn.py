@@ -302,6 +302,7 @@ def test_it_learns_cartpole():
         (dict(camp_lambda=None), "camp_lambda"),
         (dict(reference=42), "reference"),
         (dict(imitation="firm"), "imitation"),
+        *((dict(n_steps=n_steps), "n_steps must be a whole number") for n_steps in (0, -1, 2.5, True)),
         (dict(compile="yes"), "compile must be one of auto, True, False, not 'yes'"),
         (dict(replay_buffer_class=HerReplayBuffer), "HerReplayBuffer"),
         (dict(reference="/nowhere/model.zip"), "/nowhere/model.zip"),

@@ -10,6 +10,7 @@ from support.small_camp import noisy_cartpole, same, small_model, weights
 from sb3_camp import CAMPDQN, NoisyObservationWrapper, train_seeds
 from sb3_camp.camp_dqn.quantile_reference import N_QUANTILES
 from sb3_camp.errors import InputError
+from sb3_camp.noisy_net import NoisyMlpPolicy
 from sb3_camp.risk import episode_weights
 
 
@@ -110,7 +111,7 @@ def test_the_parameter_makes_another_policy_of_the_same_seed():
         (dict(reference="clean_quantiles", reference_kwargs=dict(policy=1)), "reference='clean_quantiles'"),
         (dict(reference="clean_quantiles", reference_kwargs=dict(wang_parameter=-1)), "at least 0"),
         (dict(reference="clean_quantiles", reference_kwargs=dict(wang_parameter="1")), "at least 0"),
-        (dict(reference="clean_quantiles", reference_kwargs=1.0), "reference_kwargs"),
+        (dict(reference="clean_quantiles", reference_kwargs=1.0), "a dict of settings"),
         (dict(reference="clean", reference_kwargs=dict(wang_parameter=1.0)), "reference='clean'"),
         (dict(reference="shared", reference_kwargs=dict(wang_parameter=1.0)), "reference='shared'"),
     ],
@@ -119,6 +120,11 @@ def test_settings_that_the_reference_does_not_have_are_refused(kwargs, told):
     with pytest.raises(InputError, match=r"reference_kwargs|Wang") as error:
         small_model(**kwargs)
     assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_it_beside_a_policy_that_has_arguments_of_its_own():
+    model = quantile_model(policy=NoisyMlpPolicy, policy_kwargs=dict(net_arch=[8], sigma_init=0.1))
+    assert model.learn(100).reference_policy.net_arch == [8]
 
 
 def test_a_trained_agent_has_no_settings():

@@ -1,4 +1,5 @@
 import warnings
+from contextlib import nullcontext
 from copy import deepcopy
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ from gymnasium import spaces
 from sb3_contrib import ARS, QRDQN, TRPO, MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 from support.counting_env import CountingEnv
 from support.small_camp import Trace, noisy_cartpole, same, sampled_actors, small_model, weights
@@ -214,13 +216,39 @@ def test_an_agent_is_not_refused_for_the_bounds_of_its_space():
         assert small_model(Boundless(), reference=agent).reference_kind == "frozen"
 
 
-@pytest.mark.parametrize("place", ["vecnormalize.pkl", "CartPole-v1/vecnormalize.pkl"])
+@pytest.mark.parametrize(
+    "place", ["vecnormalize.pkl", "vec_normalize.pkl", "agent_vecnormalize.pkl", "CartPole-v1/vecnormalize.pkl"]
+)
 def test_statistics_beside_a_checkpoint_are_told_of(place, trained_dqn, tmp_path):
     trained_dqn[0].save(tmp_path / "agent.zip")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         small_model(reference=str(tmp_path / "agent.zip"))
     (tmp_path / place).parent.mkdir(exist_ok=True)
-    (tmp_path / place).touch()
-    with pytest.warns(UserWarning, match=r"vecnormalize.pkl lies beside it, so it learned from normalised observations"):
+    (tmp_path / place).with_name("args.yml").touch()
+    normalizer = VecNormalize(noisy_cartpole())
+    normalizer.save(str(tmp_path / place))
+    with pytest.warns(UserWarning, match=f"{place} lies beside it, so it learned from normalised observations"):
         small_model(reference=tmp_path / "agent")
+    # Statistics of rewards alone tell nothing of the observations
+    normalizer.norm_obs = False
+    normalizer.save(str(tmp_path / place))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small_model(reference=str(tmp_path / "agent.zip"))
+
+
+@pytest.mark.parametrize("norm_obs", [True, False])
+def test_a_model_that_was_trained_in_a_normaliser_is_told_of(norm_obs):
+    agent = DQN("MlpPolicy", VecNormalize(noisy_cartpole(), norm_obs=norm_obs), seed=0, device="cpu")
+    with pytest.warns(UserWarning, match="trained in a VecNormalize") if norm_obs else nullcontext():
+        small_model(reference=agent)
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_an_agent_whose_weights_are_not_numbers_is_refused(algorithm):
+    agent = algorithm("MlpPolicy", noisy_cartpole(), seed=0, device="cpu")
+    with th.no_grad():
+        next(agent.policy.parameters()).fill_(float("nan"))
+    with pytest.raises(InputError, match="weights are not finite numbers"):
+        small_model(reference=agent)

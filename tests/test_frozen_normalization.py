@@ -10,7 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.wrappers.frozen_normalization import FrozenNormalizeObservation
 
 
@@ -143,6 +143,7 @@ def test_statistics_that_do_not_fit_are_refused(mean, var, message):
         ),
         ("rl_model_500_steps.zip", ["rl_model_vecnormalize_400_steps.pkl"], None),
         ("model.zip", ["other/vecnormalize.pkl"], None),
+        ("model.zip", ["vec_normalize.pkl"], "vec_normalize.pkl"),
     ],
 )
 def test_finds_the_statistics_where_sb3_and_the_zoo_leave_them(model, files, found, tmp_path):

@@ -24,6 +24,8 @@ def teacher():
         (["--env-kwargs", "length:1"], "the names are sigma, n_stack"),
         (["--env-kwargs", "sigma:-1"], "sigma"),
         (["--env-kwargs", "n_stack:0"], "n_stack"),
+        (["--env-kwargs", "sigma:0.1", "sigma:0.3"], "sigma is given twice"),
+        (["--env-kwargs", "sigma:0.1", "--env-kwargs", "sigma:0.3"], "sigma is given twice"),
         (["-f", "a_file"], "a_file"),
     ],
 )
@@ -33,7 +35,7 @@ def test_what_it_cannot_use_is_said_before_the_search(teacher, options, told, tm
     monkeypatch.setattr(sys, "argv", ["linear_teacher", "--env", "camp/CartPole5-v0", *options])
     monkeypatch.setattr(teacher, "search", lambda *args: pytest.fail("it searches"))
     assert status_of(teacher.main) == 2 and told in capsys.readouterr().err.splitlines()[-1]
-    assert not list(tmp_path.rglob("camp-*")), "no folder is left that the next one would stumble over"
+    assert [path.name for path in tmp_path.iterdir()] == ["a_file"], "nothing is left of it"
 
 
 @pytest.mark.slow

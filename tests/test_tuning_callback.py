@@ -29,8 +29,8 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.episode_plan import plan_chunks
 from sb3_camp.evaluation.native import opened_native
-from sb3_camp.evaluation.normalization import normalization_of, read_normalization, statistics_beside
 from sb3_camp.noisy_net import NoisyNetDQN
+from sb3_camp.runs.normalization import normalization_of, read_normalization, statistics_beside
 from sb3_camp.tuning.selection import SELECTION_MEMBER, selection_seed
 
 TASK = "camp/CartPole1-v0"

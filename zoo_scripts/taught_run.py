@@ -34,11 +34,24 @@ def add_options(parser: argparse.ArgumentParser, tasks: Iterable[str], settings:
             raise argparse.ArgumentTypeError(f"{text}: the value is no Python literal") from None
 
     parser.add_argument("--env", choices=list(tasks), required=True)
-    parser.add_argument("--env-kwargs", nargs="+", type=setting, default=[], metavar="NAME:VALUE", help="settings of the task")
+    parser.add_argument(
+        "--env-kwargs", nargs="+", action=_Once, type=setting, default=[], metavar="NAME:VALUE", help="settings of the task"
+    )
     parser.add_argument("-f", "--log-folder", type=Path, default=Path("logs"), help="(default: %(default)s)")
     parser.add_argument("--seed", type=seed, default=0, help="of games and network (default: %(default)s)")
     parser.add_argument("--device", type=_device, default="cpu", help="PyTorch device (default: %(default)s)")
     parser.add_argument("--num-threads", type=int, default=-1, help="of PyTorch")
+
+
+class _Once(argparse.Action):
+    """Keeps pairs of names and values, each name once."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
+        pairs = [*getattr(namespace, self.dest), *values]
+        for name, _ in pairs:
+            if [other for other, _ in pairs].count(name) > 1:
+                parser.error(f"argument {option_string}: {name} is given twice")
+        setattr(namespace, self.dest, pairs)
 
 
 def add_n_timesteps(parser: argparse.ArgumentParser, default: str) -> None:
@@ -88,6 +101,7 @@ def run_folder(args: argparse.Namespace, algorithm: str = "dqn") -> Iterator[Pat
     :raises InputError: if it is there already
     """
     folder: Path = args.log_folder / algorithm / f"{args.env.replace('/', '-')}_1"
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -97,8 +111,9 @@ def run_folder(args: argparse.Namespace, algorithm: str = "dqn") -> Iterator[Pat
     try:
         yield folder
     finally:
-        if not any(folder.iterdir()):
-            folder.rmdir()
+        for one in made:
+            if not any(one.iterdir()):
+                one.rmdir()
 
 
 def made(task: str, make: Callable[[], T]) -> T:

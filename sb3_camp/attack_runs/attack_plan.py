@@ -24,11 +24,11 @@ from sb3_camp.evaluation.behaviour_checks import N_COPIES, check_behaviour, entr
 from sb3_camp.evaluation.checkpoint import load_checkpoint
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.evaluation.episode_plan import Chunk, plan_chunks
-from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
 from sb3_camp.evaluation.zoo_arguments import nearest, versions
 from sb3_camp.files import read_bytes, sha256
 from sb3_camp.policy_view import PolicyView
 from sb3_camp.runs.noise_placement import SmoothingNoise
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.threat_models import is_per_step
 from sb3_camp.wrappers.adversarial_observation import check_steps
 from sb3_camp.wrappers.observation_noise import Sigma

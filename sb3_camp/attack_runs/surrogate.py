@@ -10,9 +10,9 @@ import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
 from sb3_camp.frozen_policy import load_frozen_policy
 from sb3_camp.policy_view import PolicyView, Remembering, policy_view
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.space_signature import space_signature
 
 

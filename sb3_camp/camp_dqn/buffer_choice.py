@@ -38,9 +38,9 @@ def buffer_class(
             "leave out replay_buffer_class (hindsight relabelling and files of other algorithms are not supported)."
         )
     if is_clean and not issubclass(given, CleanReplayBuffer):
-        raise InputError(f"reference='clean' needs a CleanReplayBuffer or a subclass, not {given.__name__}.")
+        raise InputError(f"A reference without noise needs a CleanReplayBuffer or a subclass, not {given.__name__}.")
     if not is_clean and issubclass(given, CleanReplayBuffer):
-        raise InputError(f"{given.__name__} is for reference='clean': choose that, or leave this out.")
+        raise InputError(f"{given.__name__} is for references without noise: choose one of those, or leave this out.")
     return given
 
 
@@ -55,9 +55,9 @@ def check_loaded(buffer: Any, n_envs: int, is_clean: bool, path: Any) -> None:
     if not isinstance(buffer, AlternatingSampling):
         problem = f"it is a {type(buffer).__name__}, not a buffer of CAMPDQN"
     elif is_clean and not isinstance(buffer, CleanReplayBuffer):
-        problem = "it does not hold the clean observations that reference='clean' needs"
+        problem = "it does not hold the observations without noise that this reference needs"
     elif not is_clean and isinstance(buffer, CleanReplayBuffer):
-        problem = "it was filled with reference='clean', which this model does not have"
+        problem = "it was filled for a reference that sees observations without noise, which this model does not have"
     elif buffer.n_envs != n_envs:
         problem = f"it was filled by {buffer.n_envs} envs, this model has {n_envs}"
     else:

@@ -193,7 +193,7 @@ class CAMPDQN(DQN):
     # Setup
 
     def _setup_model(self) -> None:
-        check_options(self.action_space, self.camp_eta, self.imitation, self.compile)
+        check_options(self.action_space, self.camp_eta, self.imitation, self.compile, self.n_steps)
         self._compiler = UpdateCompiler() if self.compile is True else None
         self.camp_lambda_schedule = lambda_schedule(self.camp_lambda)
         self.reference_kind, agent = settle(vars(self))

@@ -20,13 +20,13 @@ class CleanObservations:
     def __init__(self, env: VecEnv) -> None:
         if not env.has_attr("report_clean_observations"):
             raise InputError(
-                "reference='clean': the environment has no NoisyObservationWrapper to report what it hides: add one, or "
-                "choose reference='shared' (in the zoo: -params \"reference:'shared'\")."
+                "reference: it sees the observations without noise, but the environment has no NoisyObservationWrapper to "
+                "report them: add one, or choose reference='shared' (in the zoo: -params \"reference:'shared'\")."
             )
         self.env = env
         space = env.env_method("report_clean_observations")[0]
         if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-            raise InputError(f"reference='clean': the observations must be vectors (a Box of one dimension), not {space}.")
+            raise InputError(f"reference: what it sees without noise must be vectors (a Box of one dimension), not {space}.")
         # Of no class of the env's own, for the model keeps it, and is loaded where that class may not be
         self.space = spaces.Box(space.low, space.high, dtype=space.dtype.type)
         self._last: list[np.ndarray] = []
@@ -56,7 +56,7 @@ class CleanObservations:
 def _reported(info: dict[str, Any]) -> np.ndarray:
     if "clean_observation" not in info:
         raise InputError(
-            "reference='clean': the infos do not hold the clean observation: the wrappers around NoisyObservationWrapper must "
-            "pass on its infos, those of reset too."
+            "reference: it sees the observations without noise, but the infos do not hold them: the wrappers around "
+            "NoisyObservationWrapper must pass on its infos, those of reset too."
         )
     return np.array(info["clean_observation"])

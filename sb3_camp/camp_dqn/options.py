@@ -1,5 +1,6 @@
 """What the numbers and words among the arguments of CAMPDQN may be."""
 
+from numbers import Integral
 from typing import Any
 
 from gymnasium import spaces
@@ -26,18 +27,21 @@ def lambda_schedule(camp_lambda: Any) -> Schedule:
     return FloatSchedule(camp_lambda)
 
 
-def check_options(action_space: Any, camp_eta: Any, imitation: Any, compile: Any) -> None:
+def check_options(action_space: Any, camp_eta: Any, imitation: Any, compile: Any, n_steps: Any) -> None:
     """
     :param action_space: Space of the actions
     :param camp_eta: "adaptive" or a finite number >= 0
     :param imitation: the name of one of :data:`~sb3_camp.camp_dqn.losses.IMITATION_LOSSES`
     :param compile: "auto", True or False
+    :param n_steps: a whole number >= 1
     :raises InputError: if one of them is something else, or if there is only one action
     """
     if isinstance(action_space, spaces.Discrete) and action_space.n < 2:
         raise InputError("CAMPDQN needs at least two actions: the Q-gap is the best minus the second-best.")
     if camp_eta != "adaptive" and not _is_finite_and_not_negative(camp_eta):
         raise InputError(f"camp_eta must be 'adaptive' or a number >= 0, not {camp_eta!r}.")
+    if not isinstance(n_steps, Integral) or isinstance(n_steps, bool) or n_steps < 1:
+        raise InputError(f"n_steps must be a whole number of at least 1, not {n_steps!r}.")
     for name, value, choices in (
         ("imitation", imitation, tuple(IMITATION_LOSSES)),
         ("compile", compile, ("auto", True, False)),

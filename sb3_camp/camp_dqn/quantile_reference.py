@@ -1,5 +1,7 @@
 """A reference that learns the distribution of the return, and is imitated by what of it can be certified."""
 
+import inspect
+
 import torch as th
 from gymnasium import spaces
 from sb3_contrib.common.utils import quantile_huber_loss
@@ -55,7 +57,10 @@ class CleanQuantileReference(CleanReference):
         policy_class: type[DQNPolicy],
         policy_kwargs: dict,
     ) -> BasePolicy:
-        return QRDQNPolicy(observation_space, action_space, lr_schedule, n_quantiles=N_QUANTILES, **policy_kwargs)
+        # A subclass of DQNPolicy may take more than its networks are made of
+        taken = inspect.signature(QRDQNPolicy.__init__).parameters
+        kwargs = {name: value for name, value in policy_kwargs.items() if name in taken} | {"n_quantiles": N_QUANTILES}
+        return QRDQNPolicy(observation_space, action_space, lr_schedule, **kwargs)
 
     def networks(self) -> tuple[th.nn.Module, th.nn.Module]:
         return self.policy.quantile_net, self.policy.quantile_net_target

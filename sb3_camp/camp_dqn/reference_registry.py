@@ -23,9 +23,13 @@ def register_reference(reference: _ReferenceT) -> _ReferenceT:
     :param reference: A subclass of :class:`~sb3_camp.camp_dqn.LearningReference`; its ``kind`` is the name, which a saved
         model holds: whoever loads it must have registered the class before
     :return: the same class
-    :raises InputError: if another reference has this name
+    :raises InputError: if it is no such class, or if another reference has this name
     """
-    name = reference.kind
+    name = getattr(reference, "kind", None)
+    if not isinstance(reference, type) or not isinstance(name, str):
+        raise InputError(
+            f"register_reference takes a subclass of LearningReference that has a name as its kind: {reference!r}"
+        )
     if name == FROZEN or REFERENCES.get(name, reference) is not reference:
         raise InputError(f"there is a reference {name!r} already: choose another name")
     REFERENCES[name] = reference

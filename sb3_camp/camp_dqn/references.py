@@ -13,7 +13,7 @@ frozen          the primary         (only the primary)  the primary's observatio
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -278,8 +278,9 @@ class CleanReference(LearningReference):
         own, new = self._space, clean_observations.space
         if space_signature(own) != space_signature(new):
             raise InputError(
-                f"reference='clean': under the noise of this environment are observations of shape {new.shape} ({new.dtype}), "
-                f"the reference sees {own.shape} ({own.dtype}): put the noise where it was when the model was trained."
+                f"reference={self.kind!r}: under the noise of this environment are observations of shape {new.shape} "
+                f"({new.dtype}), the reference sees {own.shape} ({own.dtype}): put the noise where it was when the model was "
+                "trained."
             )
         self._clean_observations = clean_observations
         return True  # what is under the noise of the observations at hand has not been reported
@@ -310,6 +311,8 @@ def learning_reference(
     :raises InputError: if it has no such settings, or for their values
     """
     given = (policy, space, clean_observations) if issubclass(kind, CleanReference) else (policy,)
+    if not isinstance(kwargs, Mapping | None):
+        raise InputError(f"reference_kwargs: a dict of settings of reference={kind.kind!r} is needed, not {kwargs!r}")
     try:
         inspect.signature(kind).bind(*given, **(kwargs or {}))
     except TypeError as error:

@@ -1,6 +1,5 @@
 """Whether a trained agent can be what the primary imitates."""
 
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch as th
 from gymnasium.vector.utils import batch_space
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.dqn.policies import DQNPolicy
 
@@ -16,6 +16,7 @@ from sb3_camp.action_scores import action_scores
 from sb3_camp.camp_dqn.references import FrozenReference
 from sb3_camp.errors import InputError
 from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.space_signature import space_signature
 
 
@@ -27,6 +28,8 @@ def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRec
     :raises InputError: if it cannot be read, cannot act on these spaces, or if its actions depend on more than an observation
     """
     recipe, policy = frozen_agent(agent, primary.device)
+    if not all(th.isfinite(parameter).all() for parameter in policy.parameters()):
+        raise InputError("reference: its weights are not finite numbers, so it has nothing to teach.")
     # Bounds may differ (noise makes a bounded space unbounded); shapes, dtypes and actions may not
     if space_signature(policy.observation_space) != space_signature(primary.observation_space):
         raise InputError(
@@ -63,14 +66,29 @@ def _acts_by(scores_of: Callable[[Any], th.Tensor], policy: BasePolicy) -> bool:
 
 
 def _warn_of_normalisation(agent: TrainedAgent) -> None:
-    """What a run of the zoo leaves beside a model, one folder deeper, tells that observations were normalised for it."""
-    if isinstance(agent, str | os.PathLike):
-        folder = Path(agent).parent
-        for statistics in (folder / "vecnormalize.pkl", *folder.glob("*/vecnormalize.pkl")):
-            if statistics.is_file():
-                warnings.warn(
-                    f"reference: {statistics} lies beside it, so it learned from normalised observations; here it gets those "
-                    "of this training as they are. Imitate an agent that was trained on the same observations.",
-                    stacklevel=2,
-                )
-                return
+    """An agent that learned from normalised observations does not act as it did."""
+    told = _told_of_normalisation(agent)
+    if told is not None:
+        warnings.warn(
+            f"reference: {told}, so it learned from normalised observations; here it gets those of this training as they are. "
+            "Imitate an agent that was trained on the same observations.",
+            stacklevel=2,
+        )
+
+
+def _told_of_normalisation(agent: TrainedAgent) -> str | None:
+    """What tells that the observations of an agent were normalised."""
+    if isinstance(agent, BaseAlgorithm):
+        normalizer = agent.get_vec_normalize_env()
+        return None if normalizer is None or not normalizer.norm_obs else "it was trained in a VecNormalize"
+    if isinstance(agent, BasePolicy):
+        return None
+    path = Path(agent)
+    statistics = statistics_beside(path if path.suffix == ".zip" else path.with_name(f"{path.name}.zip"))
+    if statistics is None:
+        return None
+    try:
+        normalises = read_normalization(statistics) is not None
+    except InputError:
+        normalises = True  # what cannot be read may do it
+    return f"{statistics} lies beside it" if normalises else None

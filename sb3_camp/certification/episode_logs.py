@@ -309,11 +309,6 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
             raise InputError(f"{path}: {key} is {value}")
         return value
 
-    def count(key: str) -> int:
-        if entry(key, int) < 0:
-            raise InputError(f"{path}: {key} is {entry(key, int)}, below 0")
-        return entry(key, int)
-
     def from_json(key: str) -> Any:
         return _from_json(f"{path}: {key}", entry(key, str)) if key in data else None
 
@@ -355,7 +350,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "sensor_sigma": sensor_sigma,
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
-        **{key: count(key) if key in data else None for key in _COUNTS},
+        **{key: _not_negative(f"{path}: {key}", entry(key, int)) if key in data else None for key in _COUNTS},
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
@@ -364,6 +359,12 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         **texts,
         "env_id": texts["env_id"].split(":")[-1],  # without the package that registers it
     }
+
+
+def _not_negative(where: str, count: int) -> int:
+    if count < 0:
+        raise InputError(f"{where} is {count}, below 0")
+    return count
 
 
 def _from_json(where: str, text: str) -> Any:

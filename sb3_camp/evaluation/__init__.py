@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from sb3_camp.evaluation.environment import EvaluationEnv
     from sb3_camp.evaluation.episode_seeds import EpisodeSeeder
     from sb3_camp.evaluation.episodes import Episodes, play_episodes
-    from sb3_camp.evaluation.normalization import read_normalization
     from sb3_camp.evaluation.recorder import EpisodeRecorder
     from sb3_camp.evaluation.smoothed_episodes import smoothed_episodes
     from sb3_camp.evaluation.vector_episodes import play_vector_episodes
+    from sb3_camp.runs.normalization import read_normalization
 
 __all__ = [
     "EpisodeRecorder",
@@ -38,7 +38,7 @@ _HOME_OF = {
     "load_checkpoint": "sb3_camp.evaluation.checkpoint",
     "play_episodes": "sb3_camp.evaluation.episodes",
     "play_vector_episodes": "sb3_camp.evaluation.vector_episodes",
-    "read_normalization": "sb3_camp.evaluation.normalization",
+    "read_normalization": "sb3_camp.runs.normalization",
     "smoothed_episodes": "sb3_camp.evaluation.smoothed_episodes",
 }
 

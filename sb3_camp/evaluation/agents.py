@@ -11,9 +11,9 @@ from rl_zoo3.utils import get_model_path
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
-from sb3_camp.evaluation.normalization import read_normalization, statistics_beside
 from sb3_camp.evaluation.zoo_arguments import nearest
 from sb3_camp.runs.layers import Shows
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import WRAPPER_KEYS
 from sb3_camp.wrappers.observation_noise import Sigma
@@ -31,7 +31,7 @@ class Agent:
     :param run: The run folder of the zoo that the file lies in, None for a file from elsewhere
     :param trained_env_id: Id of the environment that it was trained in, where it plays in another
     :param statistics: File of the statistics by which its observations are normalised, None if they are not
-    :param normalization: These statistics, see :func:`sb3_camp.evaluation.normalization.read_normalization`
+    :param normalization: These statistics, see :func:`sb3_camp.runs.normalization.read_normalization`
     """
 
     model_path: Path

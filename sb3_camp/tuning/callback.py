@@ -15,8 +15,8 @@ from sb3_camp.errors import InputError
 from sb3_camp.evaluation import Episodes, EvaluationEnv, play_episodes, play_vector_episodes
 from sb3_camp.evaluation.episode_plan import n_seeds
 from sb3_camp.evaluation.native import has_known_native, opened_native, step_limit
-from sb3_camp.evaluation.normalization import normalization_of
 from sb3_camp.runs.layers import is_frozen_normalization
+from sb3_camp.runs.normalization import normalization_of
 from sb3_camp.runs.scenario import wrapper_entries
 from sb3_camp.tuning.criterion import CertifiedCriterion
 from sb3_camp.tuning.log_names import distinct_names

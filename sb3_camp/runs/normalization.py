@@ -109,12 +109,12 @@ def statistics_beside(model_path: Path) -> Path | None:
     :param model_path: The checkpoint
     :return: ``<name>_vecnormalize.pkl`` beside ``<name>.zip``, ``rl_model_vecnormalize_<steps>_steps.pkl`` beside
         ``rl_model_<steps>_steps.zip`` (any prefix), the ``vecnormalize.pkl`` in the sub-folder of a run of the zoo, or the one
-        beside the checkpoint; None if there is none
+        beside the checkpoint, which may be called ``vec_normalize.pkl``; None if there is none
     """
     folder, name = model_path.parent, model_path.stem
     prefix, _, steps = name.removesuffix("_steps").rpartition("_")
     candidates = [folder / f"{name}_vecnormalize.pkl"]
     candidates += [folder / f"{prefix}_vecnormalize_{steps}_steps.pkl"] if name.endswith("_steps") and steps.isdigit() else []
     candidates += sorted(args.with_name("vecnormalize.pkl") for args in folder.glob("*/args.yml"))
-    candidates += [folder / "vecnormalize.pkl"]
+    candidates += [folder / "vecnormalize.pkl", folder / "vec_normalize.pkl"]
     return next((path for path in candidates if path.is_file()), None)
