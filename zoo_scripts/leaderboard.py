@@ -26,6 +26,7 @@ from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.certification.curve_style import curve_styles
 from sb3_camp.certification.picture_file import write_picture
 from sb3_camp.certification.rounded_text import floor_decimals
+from sb3_camp.certification.sensor_table import most_steps
 
 
 class Task(NamedTuple):
@@ -207,7 +208,7 @@ def certify_all(agents: list[Agent]) -> pd.DataFrame:
                     "played_in": certificate.env_id,
                     "algo": agent.algo,
                     "episodes": certificate.n_episodes,
-                    "longest_episode": certificate.longest_episode,
+                    "most_steps": most_steps(certificate)[0],
                     "clean_median": round(agent.clean_median(), 3),
                     "sigma": share,
                     "mean": round(certificate.mean_return, 3),
@@ -241,7 +242,7 @@ def ranking(rows: pd.DataFrame) -> pd.DataFrame:
             "clean median": f"{own.clean_median.iloc[0]:.1f}",
             "half up to": floor_decimals(reach.max(), 3),
             "with sigma": f"{reach.idxmax():g}" if reach.max() > 0 else "",
-            "offset": f"{reach.max() / np.sqrt(own.longest_episode.max()):.4f}",
+            "offset": floor_decimals(reach.max() / np.sqrt(own.most_steps.max()), 4),
             **{f"median at {radius:g}": _number(best.certified_median[radius]) for radius in (0.0, 0.1, 0.2, 0.4)},
             **{f"mean at {radius:g}": _number(best.certified_mean[radius]) for radius in (0.0, 0.1, 0.2)},
         }
