@@ -240,9 +240,13 @@ def test_statistics_beside_a_checkpoint_are_told_of(place, trained_dqn, tmp_path
 
 @pytest.mark.parametrize("norm_obs", [True, False])
 def test_a_model_that_was_trained_in_a_normaliser_is_told_of(norm_obs):
-    agent = DQN("MlpPolicy", VecNormalize(noisy_cartpole(), norm_obs=norm_obs), seed=0, device="cpu")
-    with pytest.warns(UserWarning, match="trained in a VecNormalize") if norm_obs else nullcontext():
-        small_model(reference=agent)
+    env = VecNormalize(noisy_cartpole(), norm_obs=norm_obs)
+    agent = DQN("MlpPolicy", env, seed=0, device="cpu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small_model(env, reference=agent)
+        with pytest.warns(UserWarning, match="trained in a VecNormalize") if norm_obs else nullcontext():
+            small_model(reference=agent)
 
 
 @pytest.mark.parametrize("algorithm", [DQN, PPO])

@@ -224,7 +224,7 @@ class CAMPDQN(DQN):
 
     def _make_reference(self, agent: TrainedAgent | None, clean_observations: CleanObservations | None) -> Reference:
         if agent is not None:
-            self.frozen_reference, reference = frozen_reference(agent, self.policy)
+            self.frozen_reference, reference = frozen_reference(agent, self.policy, self._vec_normalize_env)
             if not reference.start(self.policy) and self.verbose >= 1:
                 print("The reference has another architecture: the primary network starts from random weights.")
             return reference

@@ -10,6 +10,7 @@ import torch as th
 from gymnasium.vector.utils import batch_space
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_camp.action_scores import action_scores
@@ -20,10 +21,13 @@ from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.space_signature import space_signature
 
 
-def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRecipe, FrozenReference]:
+def frozen_reference(
+    agent: TrainedAgent, primary: DQNPolicy, normalizer: VecNormalize | None
+) -> tuple[PolicyRecipe, FrozenReference]:
     """
     :param agent: A trained agent, see :func:`~sb3_camp.frozen_policy.frozen_agent`
     :param primary: The policy that shall imitate it
+    :param normalizer: What normalises the observations of this training
     :return: how to build it again, and the reference
     :raises InputError: if it cannot be read, cannot act on these spaces, or if its actions depend on more than an observation
     """
@@ -47,7 +51,7 @@ def frozen_reference(agent: TrainedAgent, primary: DQNPolicy) -> tuple[PolicyRec
             f"reference: it cannot be imitated. {type(policy).__name__} does not take the action with the highest score, so "
             "its scores do not tell what it does."
         )
-    _warn_of_normalisation(agent)
+    _warn_of_normalisation(agent, normalizer)
     return recipe, FrozenReference(policy)
 
 
@@ -65,9 +69,9 @@ def _acts_by(scores_of: Callable[[Any], th.Tensor], policy: BasePolicy) -> bool:
     return bool(np.all(chosen >= scores.max(axis=1) - 1e-4 * (1 + np.abs(scores).max(axis=1))))
 
 
-def _warn_of_normalisation(agent: TrainedAgent) -> None:
+def _warn_of_normalisation(agent: TrainedAgent, own: VecNormalize | None) -> None:
     """An agent that learned from normalised observations does not act as it did."""
-    told = _told_of_normalisation(agent)
+    told = _told_of_normalisation(agent, own)
     if told is not None:
         warnings.warn(
             f"reference: {told}, so it learned from normalised observations; here it gets those of this training as they are. "
@@ -76,11 +80,11 @@ def _warn_of_normalisation(agent: TrainedAgent) -> None:
         )
 
 
-def _told_of_normalisation(agent: TrainedAgent) -> str | None:
-    """What tells that the observations of an agent were normalised."""
+def _told_of_normalisation(agent: TrainedAgent, own: VecNormalize | None) -> str | None:
+    """What tells that the observations of an agent were normalised by another normaliser than that of this training."""
     if isinstance(agent, BaseAlgorithm):
         normalizer = agent.get_vec_normalize_env()
-        return None if normalizer is None or not normalizer.norm_obs else "it was trained in a VecNormalize"
+        return None if normalizer in (None, own) or not normalizer.norm_obs else "it was trained in a VecNormalize"
     if isinstance(agent, BasePolicy):
         return None
     path = Path(agent)
