@@ -14,7 +14,7 @@ from support.logs import write_evaluation
 from sb3_camp.certification import certified_cost, certified_probability, certified_return
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.quantities_figure import quantities_figure
-from sb3_camp.certification.sensor_table import sensors
+from sb3_camp.certification.sensor_table import most_steps, sensors
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation import EvaluationEnv
 from sb3_camp.evaluation.perturbed_numbers import perturbed_numbers
@@ -105,8 +105,12 @@ def test_the_number_of_steps_may_be_an_assumption_that_is_named(tmp_path, capsys
     assert (found.steps, found.steps_assumed) == (250, True)
     printed = capsys.readouterr().out
     assert "Assumed: no episode has more than 250 steps (--steps)" in printed
-    assert "through all of the 250 steps that an episode has at most (assumed: --steps)" in printed
+    assert "through all of the 250 steps that an episode can have (assumed: --steps)" in printed
     assert sensors(read_certificate(tmp_path / "certificate.json"))[0].offset == pytest.approx(0.4 / math.sqrt(250))
+    of_an_older_version = json.loads((tmp_path / "certificate.json").read_text())
+    of_an_older_version["per_step"]["steps_assumed"] = False
+    (tmp_path / "older.json").write_text(json.dumps(of_an_older_version))
+    assert most_steps(read_certificate(tmp_path / "older.json")) == (250, "250 steps that an episode can have")
     log = tmp_path / "evaluations.npz"
     assert "the longest seen had 200" in error_line(capsys, log, "--epsilon", 0.01)
     assert "holds an episode of 200 steps" in error_line(capsys, log, "--epsilon", 0.01, "--steps", 199)

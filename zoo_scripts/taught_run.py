@@ -101,7 +101,7 @@ def run_folder(args: argparse.Namespace, algorithm: str = "dqn") -> Iterator[Pat
     :raises InputError: if it is there already
     """
     folder: Path = args.log_folder / algorithm / f"{args.env.replace('/', '-')}_1"
-    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    new = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -111,7 +111,7 @@ def run_folder(args: argparse.Namespace, algorithm: str = "dqn") -> Iterator[Pat
     try:
         yield folder
     finally:
-        for one in made:
+        for one in new:
             if not any(one.iterdir()):
                 one.rmdir()
 

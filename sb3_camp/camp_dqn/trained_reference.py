@@ -16,7 +16,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from sb3_camp.action_scores import action_scores
 from sb3_camp.camp_dqn.references import FrozenReference
 from sb3_camp.errors import InputError
-from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, frozen_agent
+from sb3_camp.frozen_policy import PolicyRecipe, TrainedAgent, checkpoint_file, frozen_agent
 from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.space_signature import space_signature
 
@@ -87,8 +87,7 @@ def _told_of_normalisation(agent: TrainedAgent, own: VecNormalize | None) -> str
         return None if normalizer in (None, own) or not normalizer.norm_obs else "it was trained in a VecNormalize"
     if isinstance(agent, BasePolicy):
         return None
-    path = Path(agent)
-    statistics = statistics_beside(path if path.suffix == ".zip" else path.with_name(f"{path.name}.zip"))
+    statistics = statistics_beside(Path(checkpoint_file(agent, "reference")))
     if statistics is None:
         return None
     try:

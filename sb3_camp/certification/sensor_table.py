@@ -39,9 +39,9 @@ def most_steps(certificate: Certificate) -> tuple[int, str]:
     """
     if certificate.step_limit is not None:
         return certificate.step_limit, f"{certificate.step_limit} steps that an episode can have"
-    if certificate.per_step is not None:
-        given = certificate.per_step.steps
-        return given, f"{given} steps that an episode has at most (assumed: --steps)"
+    if certificate.per_step is not None:  # of an older version, whose logs told the limit, or of the user
+        limit, assumed = certificate.per_step.steps, certificate.per_step.steps_assumed
+        return limit, f"{limit} steps that an episode can have{' (assumed: --steps)' if assumed else ''}"
     seen = certificate.longest_episode or 0
     return seen, f"{seen} steps of the longest episode seen (an attack may make episodes longer, which then allow less)"
 
