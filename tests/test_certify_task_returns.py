@@ -214,6 +214,7 @@ NOISE = {"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": 12.75}}
     [
         (["my.SeveralEpisodesAreOne"], {"gymnasium": "1", "my": "sha256:0"}, "my.SeveralEpisodesAreOne"),
         ([], {"gymnasium": "1", "my_envs": "2"}, "also of my_envs"),  # which registered an env of its own as Pendulum-v1
+        ([], {"gymnasium": "1", "registration of Pendulum-v1": "{}"}, "the registration of Pendulum-v1 is another"),
         (["rl_zoo3.wrappers.HistoryWrapper"], {"gymnasium": "1", "rl_zoo3": "2"}, None),
         ([], None, None),  # of an older version
     ],

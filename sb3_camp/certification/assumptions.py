@@ -22,7 +22,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Shows, is_smoothing_noise, layer_of_entry
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import takes_sigma, wrapper_entries
-from sb3_camp.tasks.returns import is_gymnasiums, lowest_return
+from sb3_camp.tasks.returns import is_gymnasiums, lowest_return, registration_of
 
 # Packages that an environment of Gymnasium and the wrappers known here come from
 _MAY_MAKE_GYMNASIUMS = {"gymnasium", "stable_baselines3", "sb3_contrib", "rl_zoo3"}
@@ -270,6 +270,8 @@ def _what_may_lower(known: float, log: EpisodeLog, run: RunFolder | None, env_id
         # The raw rewards are counted, so where none is negative no wrapper makes a return that is
         if known < 0 and layer_of_entry(name, kwargs).shows is Shows.UNKNOWN:
             return f"what the wrapper {name} makes of an episode of {env_id} is not known, nor is its lowest return"
+    if registration_of(env_id) in (log.env_versions or {}):
+        return f"the {registration_of(env_id)} is another than the one whose lowest return is known"
     expected = _MAY_MAKE_GYMNASIUMS | {_package(name) for name, _ in entries}
     foreign = sorted(name for name in log.env_versions or () if _package(name) not in expected)
     if is_gymnasiums(env_id) and foreign:

@@ -13,6 +13,7 @@ from stable_baselines3.common.monitor import Monitor
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.environment import EvaluationEnv
 from sb3_camp.files import read_bytes, sha256
+from sb3_camp.tasks.returns import registered_otherwise, registration_of
 from sb3_camp.wrappers.chain import wrapper_chain
 
 # Every environment has classes of these; what the wrappers of this package do is told by its own version
@@ -27,11 +28,13 @@ def env_versions(environment: EvaluationEnv) -> dict[str, str]:
     :param environment: The environment of an evaluation
     :return: For each package that the environment or one of its wrappers comes from its version, by the name of the
         distribution. For a module that no installed distribution holds (a file of the user, an editable install)
-        ``sha256:...`` of its source file, by the name of the module; "unknown" where there is no such file
+        ``sha256:...`` of its source file, by the name of the module; "unknown" where there is no such file. Where something
+        else is registered under an id whose lowest return is known, what that is, by :func:`registration_of` the id
     :raises InputError: if it cannot be built
     """
     with environment.single() as env:
         modules = set(_modules(env))
+        env_id = "" if env.spec is None else env.spec.id
     distributions = importlib.metadata.packages_distributions()
     found = {}
     for module in modules:
@@ -44,6 +47,9 @@ def env_versions(environment: EvaluationEnv) -> dict[str, str]:
             found[owners[0]] = importlib.metadata.version(owners[0])
         else:
             found[module] = _digest(source)
+    registered = registered_otherwise(env_id)
+    if registered is not None:
+        found[registration_of(env_id)] = registered
     return dict(sorted(found.items()))
 
 

@@ -1,8 +1,11 @@
 """What is known beforehand of the returns of tasks, as a certificate needs it."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import gymnasium as gym
 
 from sb3_camp.errors import InputError
 from sb3_camp.tasks.registry import TASKS
@@ -54,7 +57,15 @@ register_lowest_return("MountainCar-v0", -200.0, ("render_mode", "goal_velocity"
 # -1 for each of 500 steps, 0 for the one that reaches the goal
 register_lowest_return("Acrobot-v1", -500.0)
 
-_GYMNASIUMS = frozenset(_KNOWN)
+# Their most steps, which those values hold for
+_GYMNASIUMS = {
+    "CartPole-v0": 200,
+    "CartPole-v1": 500,
+    "Pendulum-v1": 200,
+    "MountainCarContinuous-v0": 999,
+    "MountainCar-v0": 200,
+    "Acrobot-v1": 500,
+}
 
 
 def lowest_return(env_id: str, env_kwargs: Mapping[str, Any]) -> float | None:
@@ -79,3 +90,43 @@ def is_gymnasiums(env_id: str) -> bool:
     :return: whether it is one of the ids of Gymnasium whose lowest return is known here
     """
     return env_id in _GYMNASIUMS
+
+
+def registered_otherwise(env_id: str) -> str | None:
+    """
+    Whoever registers an id again, with more steps or another reward, has another environment, whose lowest return is not the
+    one that is known of the id.
+
+    :param env_id: Id of an environment, as Gymnasium registers it
+    :return: what is registered under it, as JSON, if a lowest return is known of the task of this package or the environment of
+        Gymnasium that has this id, but something else is registered; None otherwise
+    """
+    spec = gym.registry.get(env_id)
+    if spec is None or env_id not in TASKS.keys() | _GYMNASIUMS.keys():
+        return None
+    is_own = not spec.additional_wrappers
+    if env_id in TASKS:
+        expected, smoothed = TASKS[env_id].registration, {"sigma": None}
+        is_own &= spec.entry_point == expected["entry_point"] and spec.max_episode_steps == expected.get("max_episode_steps")
+        is_own &= {**spec.kwargs, **smoothed} == {**expected["kwargs"], **smoothed}
+    else:
+        is_own &= isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+        is_own &= spec.max_episode_steps == _GYMNASIUMS[env_id] and not spec.kwargs
+    if is_own:
+        return None
+    registered = {name: getattr(spec, name) for name in ("entry_point", "max_episode_steps", "kwargs", "additional_wrappers")}
+    return json.dumps(registered, sort_keys=True, default=_name)
+
+
+def registration_of(env_id: str) -> str:
+    """
+    :param env_id: Id of an environment, as Gymnasium registers it
+    :return: under what name an evaluation keeps what :func:`registered_otherwise` tells, among its versions
+    """
+    return f"registration of {env_id}"
+
+
+def _name(value: Any) -> str:
+    """Without an address in memory, so that it is the same in each run."""
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}:{named.__qualname__}"
