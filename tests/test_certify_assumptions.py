@@ -142,6 +142,29 @@ def test_refuses_entries_without_noise_that_contradict_the_config(tmp_path, caps
     assert f"{path}: its clean_keys are" in line and f"{run / 'CartPole-v1/config.yml'} says {configured}" in line
 
 
+TASK = {"env_id": "camp/CartPole1-v0", "env_wrappers": "{}"}
+OF_EACH = json.dumps({"env_wrapper": [{"sb3_camp.wrappers.NoisyObservationWrapper": {"sigma": [0.0, 0.1, 0.1, 0.1]}}]})
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_refused"),
+    [
+        (dict(sigma=1.0, env_wrappers=json.dumps({"env_wrapper": [noise(0.4)]})), True),
+        (dict(sigma=0.4, env_wrappers=json.dumps({"env_wrapper": [noise(0.4)]})), False),
+        (dict(sigma=1.0, env_kwargs='{"sigma": 0.4}', **TASK), True),
+        (dict(sigma=0.4, env_kwargs='{"sigma": 0.4}', **TASK), False),
+        (dict(sigma=0.7, env_kwargs="{}", **TASK), False),  # whatever the task's own was when it was played
+        (dict(sigma=1.0, sensor_sigma="[0.0, 0.1, 0.1, 0.1]", clean_keys='["[0]"]', env_wrappers=OF_EACH), False),
+        (dict(sigma=1.0, sensor_sigma="[0.0, 1.1, 0.1, 0.1]", clean_keys='["[0]"]', env_wrappers=OF_EACH), True),
+        (dict(sigma=1.0, sensor_sigma="[0.0, 0.1, 0.1, 0.1]", clean_keys="[]", env_wrappers=OF_EACH), True),
+    ],
+)
+def test_a_log_whose_noise_is_not_that_of_its_own_settings_is_refused(changes, is_refused, tmp_path, capsys):
+    path = write_evaluation(tmp_path / "evaluations.npz", RETURNS, **changes)
+    assert certify(path) == (2 if is_refused else 0)
+    assert ("not those of the noise in its own settings" in capsys.readouterr().err) == is_refused
+
+
 def test_a_foreign_wrapper_of_the_same_name_is_not_taken_for_the_noise(tmp_path, capsys):
     run = make_run(tmp_path, env_wrapper=[{"their.pkg.NoisyObservationWrapper": {"sigma": 0.4}}])
     np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])

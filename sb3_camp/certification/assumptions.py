@@ -21,7 +21,7 @@ from sb3_camp.command_line import spelled
 from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Shows, is_smoothing_noise, layer_of_entry
 from sb3_camp.runs.run_folder import RunFolder
-from sb3_camp.runs.scenario import takes_sigma, wrapper_entries
+from sb3_camp.runs.scenario import Scenario, takes_sigma, wrapper_entries
 from sb3_camp.tasks.returns import is_gymnasiums, lowest_return, registration_of
 
 # Packages that an environment of Gymnasium and the wrappers known here come from
@@ -124,6 +124,7 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
     """
     if given is not None and not 0 <= given <= MOST:
         raise InputError(f"--sigma must be a finite number that is at least 0, not {given:g}")
+    _check_own_settings(log)
     said = [] if log.sigma is None else [(str(log.path), log.sigma)]
     configured = 0.0 if run is None else _configured_sigma(log, run)
     # A model that was trained without noise may be evaluated with it: then the log says so
@@ -146,6 +147,24 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
             )
             raise InputError(f"{log.path}: {where} says sigma {sigma:g}, but {other} says {value:g}{way_out}")
     return sigma, log.is_monitor or not has_noise
+
+
+def _check_own_settings(log: EpisodeLog) -> None:
+    """Refuse an evaluation whose noise is another than that of the wrappers and settings which it says it was played in."""
+    if not log.is_evaluation or log.env_wrappers is None:
+        return
+    scenario = Scenario(log.env_id, log.env_kwargs or {}, log.env_wrappers)
+    # The first layer of a task is its own noise: where the log does not tell its sigma, the default may have been another
+    by_default = takes_sigma(log.env_id) and "sigma" not in scenario.env_kwargs
+    for layer in scenario.layers(str(log.path))[by_default:]:
+        if layer.shows is not Shows.NOISY or layer.sigma == 0:
+            continue
+        same = log.sigma is not None and math.isclose(layer.sigma, log.sigma, rel_tol=1e-6)
+        if not same or layer.sensor_sigma != log.sensor_sigma or not set(layer.clean_keys) <= set(log.clean_keys or ()):
+            raise InputError(
+                f"{log.path}: its sigma, sensor_sigma or clean_keys are not those of the noise in its own settings "
+                f"({layer.name} has sigma {layer.sigma:g}): it was changed: evaluate again"
+            )
 
 
 def _configured_sigma(log: EpisodeLog, run: RunFolder) -> float:
