@@ -29,8 +29,8 @@ def test_epsilon_greedy_envs_explore_each_on_its_own_at_the_models_rate(algorith
     model = algorithm("MlpPolicy", make_vec_env("CartPole-v1"), buffer_size=10, seed=0, device="cpu")
     model.exploration_rate = 0.5
     greedy = model.predict(OBSERVATIONS, deterministic=True)[0]
-    act = actor(model, deterministic=False)
     set_random_seed(0)
+    act = actor(model, deterministic=False)
     shares = np.array([np.mean(act(OBSERVATIONS)[0] != greedy) for _ in range(40)])
     # An env deviates with probability 1/4; standard deviation of a share if they are independent: 0.022, with one coin: 0.25
     assert shares.std() < 0.04
@@ -44,6 +44,37 @@ def test_the_same_seed_explores_in_the_same_way():
     with environment.opened(4) as env:
         runs = [play_episodes(model, env, 12, seed=3, deterministic=False).returns.tolist() for _ in range(2)]
     assert runs[0] == runs[1]
+
+
+class SeedsAll(gym.Env):
+    """An episode is one step, which earns the action; each reset seeds the global generators alike."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        set_random_seed(4)
+        return np.ones(3, np.float32), {}
+
+    def step(self, action):
+        return np.ones(3, np.float32), float(action), True, False, {}
+
+
+@pytest.mark.parametrize("algorithm", [DQN, PPO])
+def test_an_env_that_seeds_the_global_generators_does_not_repeat_the_choices_of_the_policy(algorithm):
+    model = algorithm("MlpPolicy", SeedsAll(), seed=0, device="cpu", **({"buffer_size": 10} if algorithm is DQN else {}))
+    model.exploration_rate = 1.0
+    env = DummyVecEnv([lambda: recorded(SeedsAll())])
+    returns, again = (play_episodes(model, env, 60, seed=3, deterministic=False).returns for _ in range(2))
+    assert 15 <= returns.sum() <= 45 and np.array_equal(returns, again)
+    runs = np.count_nonzero(np.diff(returns))
+    assert 15 <= runs <= 45, "and they are not in blocks"
+    set_random_seed(4)
+    expected = np.random.random(), th.rand(1).item()
+    env.reset()
+    actor(model, deterministic=False)(np.ones((1, 3), np.float32))
+    assert (np.random.random(), th.rand(1).item()) == expected, "what the env draws is its own"
 
 
 def test_random_actions_respect_where_the_actions_start():

@@ -100,6 +100,7 @@ def play_episodes(
     n_missing = n_episodes
     check_no_masks(model, env)
     set_random_seed(seed)
+    act = actor(model, deterministic)  # before an env is reset, which may seed the global generators
     ends = _EpisodeEnds(env)
     seed_episodes(env, seed)
     observations = env.reset()
@@ -107,7 +108,6 @@ def play_episodes(
     check_seeds(env)
     if on_start is not None:
         on_start()
-    act = actor(model, deterministic)
     states = None
     episode_starts = np.ones(env.num_envs, dtype=bool)
     while n_missing > 0:

@@ -15,6 +15,7 @@ from stable_baselines3.common.type_aliases import PolicyPredictor
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
+from sb3_camp.evaluation.own_generators import OwnGenerators
 
 
 def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np.ndarray, Any]]:
@@ -31,12 +32,22 @@ def actor(model: PolicyPredictor, deterministic: bool) -> Callable[..., tuple[np
 
     :param model: Anything with SB3's ``predict``
     :param deterministic: Whether to act without random choices
-    :return: a function of observations, ``state`` and ``episode_start`` to actions and states, random choices are drawn from
-        NumPy's and PyTorch's global generators
+    :return: a function of observations, ``state`` and ``episode_start`` to actions and states. Random choices continue the
+        global generators of Python, NumPy and PyTorch as they are now, whatever an environment does to these later
     :raises InputError: if the model explores by gSDE, but it is unknown where its policy keeps the matrix
     """
     if deterministic:
         return partial(model.predict, deterministic=True)
+    act, generators = _random_actor(model), OwnGenerators(getattr(model, "device", None))
+
+    def act_by_own(*args: Any, **kwargs: Any) -> tuple[np.ndarray, Any]:
+        with generators.in_use():
+            return act(*args, **kwargs)
+
+    return act_by_own
+
+
+def _random_actor(model: PolicyPredictor) -> Callable[..., tuple[np.ndarray, Any]]:
     if isinstance(model, DQN | QRDQN):
         return partial(_epsilon_greedy, model)
     policy = getattr(model, "policy", None)

@@ -55,12 +55,12 @@ def play_vector_episodes(
         raise InputError(f"{env} does not reset at the next step after an episode (autoreset mode NEXT_STEP)")
     tally = _Tally(n_episodes, env.num_envs, keys)
     set_random_seed(seed)
+    act = actor(model, deterministic)  # before an env is reset, which may seed the global generators
     before = _n_noise_seedings(env)
     observations, _ = env.reset(seed=seed)
     seeded = _n_noise_seedings(env)
     if any(count == previous for count, previous in zip(seeded, before, strict=True)):
         raise InputError(NOT_PASSED_ON)
-    act = actor(model, deterministic)
     states = None
     starts, ended = np.ones(env.num_envs, dtype=bool), np.zeros(env.num_envs, dtype=bool)
     while tally.n_missing > 0:
