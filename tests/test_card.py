@@ -12,6 +12,8 @@ import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub import HfApi, ModelCard
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 from support.attack_agents import write_certificate
 from support.attacked_results import POLICY, attacked
 from support.report_pages import full_certificate, least_certificate, written
@@ -21,6 +23,7 @@ from sb3_camp.card import main
 from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.files import sha256
 from sb3_camp.reporting.model_card import escaped, model_card
+from sb3_camp.runs.normalization import read_normalization
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -128,11 +131,49 @@ def test_settings_of_a_run_come_along_but_no_passwords(tmp_path):
     noise = "env_wrapper: [{sb3_camp.wrappers.NoisyObservationWrapper: {sigma: 0.4}}]\n"
     (settings / "config.yml").write_text(noise)
     (settings / "args.yml").write_text("algo: ppo\nenv: Thermostat-v1\nstorage: postgresql+psycopg://me:hunter2@server/db\n")
-    (settings / "vecnormalize.pkl").write_bytes(b"statistics")
     out = tmp_path / "out"
     assert main([str(run), "-o", str(out)]) == 0
-    assert (out / "config.yml").read_text() == noise and (out / "vec_normalize.pkl").read_bytes() == b"statistics"
+    assert (out / "config.yml").read_text() == noise
     assert not [path for path in out.iterdir() if b"hunter2" in path.read_bytes()]
+
+
+def statistics(file: Path, mean: float) -> bytes:
+    normalizer = VecNormalize(make_vec_env("CartPole-v1"), clip_obs=np.inf)
+    normalizer.obs_rms.mean += mean
+    file.parent.mkdir(exist_ok=True)
+    normalizer.save(str(file))
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize("is_run", [True, False])
+@pytest.mark.parametrize("certified", ["final", "checkpoint", "none", "lost"])
+def test_the_statistics_that_come_along_are_those_that_were_certified(certified, is_run, tmp_path, capsys):
+    run, final = tmp_path / "run", tmp_path / "run" / "Thermostat-v1" / "vecnormalize.pkl"
+    checkpoint = run / "rl_model_vecnormalize_64_steps.pkl"
+    (run / "Thermostat-v1").mkdir(parents=True)
+    if is_run:
+        final.with_name("config.yml").write_text("normalize: true\n")
+        final.with_name("args.yml").write_text("algo: ppo\nenv: Thermostat-v1\n")
+    else:
+        final = run / "vec_normalize.pkl"
+    (run / "a_replay_buffer.pkl").write_bytes(b"is no statistics")
+    contents = {"final": statistics(final, 0.1), "checkpoint": statistics(checkpoint, 0.3)}
+    lost = tmp_path / "lost.pkl"
+    statistics(lost, 0.7)
+    wrappers = full_certificate().env_wrappers
+    file = {"final": final, "checkpoint": checkpoint, "lost": lost}.get(certified)
+    if file is not None:
+        as_certified = json.loads(json.dumps(read_normalization(file)), parse_constant=str)  # an infinite clip_obs
+        frozen = {"sb3_camp.wrappers.FrozenNormalizeObservation": as_certified}
+        wrappers = {"env_wrapper": [*wrappers["env_wrapper"], frozen]}
+    agent(run, replace(full_certificate(), env_wrappers=wrappers))
+    out = tmp_path / "out"
+    if certified == "lost":
+        assert "no file beside it holds the statistics" in error(capsys, run, "-o", out) and not out.exists()
+    else:
+        assert main([str(run), "-o", str(out)]) == 0
+        packed = out / "vec_normalize.pkl"
+        assert (packed.read_bytes() if packed.exists() else None) == contents.get(certified)
 
 
 def test_the_upload_asks_the_hubs_own_client(tmp_path, monkeypatch, capsys):

@@ -1,5 +1,7 @@
 """The folder of a certified agent that a model hub understands."""
 
+import contextlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,10 @@ from sb3_camp.certification.source_files import found_above
 from sb3_camp.errors import InputError
 from sb3_camp.files import Write, json_bytes, read_bytes, sha256, write_files
 from sb3_camp.reporting.model_card import model_card
+from sb3_camp.runs.layers import is_frozen_normalization
+from sb3_camp.runs.normalization import read_normalization
 from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.runs.scenario import wrapper_entries
 
 
 def write_hub_folder(results: AgentResults, folder: Path, model: Path | None = None) -> list[Path]:
@@ -22,7 +27,8 @@ def write_hub_folder(results: AgentResults, folder: Path, model: Path | None = N
     :param folder: Where to, a new or an empty folder: what lies there would be uploaded too
     :param model: The agent, if it does not lie where the certificate says
     :return: the files
-    :raises InputError: if the folder holds something, the agent cannot be found, or files cannot be written
+    :raises InputError: if the folder holds something, the agent or the statistics that it was certified with cannot be found,
+        or files cannot be written
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder}: exists already: give a new or an empty folder with -o")
@@ -36,10 +42,10 @@ def write_hub_folder(results: AgentResults, folder: Path, model: Path | None = N
     if run is not None:
         settings = read_bytes(run.config_file)
         files[folder / "config.yml"] = lambda file: file.write(settings)
-        statistics = run.config_file.with_name("vecnormalize.pkl")
-        if statistics.is_file():
-            normalized = read_bytes(statistics)
-            files[folder / "vec_normalize.pkl"] = lambda file: file.write(normalized)
+    statistics = _statistics(results, source, run)
+    if statistics is not None:
+        normalized = read_bytes(statistics)
+        files[folder / "vec_normalize.pkl"] = lambda file: file.write(normalized)
     files |= certificate_writers(certificate, folder)
     files[folder / "README.md"] = lambda file: file.write(card.encode())
     write_files(files)
@@ -63,3 +69,22 @@ def _candidates(results: AgentResults) -> Iterator[Path]:
         yield from found_above(results.certificate.model, results.file)
     for folder in results.file.resolve().parents[:2]:
         yield from sorted(folder.glob("*.zip"))
+
+
+def _statistics(results: AgentResults, source: Path, run: RunFolder | None) -> Path | None:
+    """The file with the statistics that the certificate is of: with others it would be another policy."""
+    beside = [] if run is None else [run.config_file.with_name("vecnormalize.pkl")]
+    wrappers = results.certificate.env_wrappers
+    if wrappers is None:  # of a log that does not tell
+        return next((path for path in beside if path.is_file()), None)
+    frozen = next((kwargs for name, kwargs in wrapper_entries(wrappers) if is_frozen_normalization(name)), None)
+    if frozen is None:
+        return None
+    for path in [*beside, *sorted(source.parent.glob("*.pkl"))]:
+        with contextlib.suppress(InputError):  # another pickle: a replay buffer, for example
+            if path.is_file() and json.loads(json.dumps(read_normalization(path)), parse_constant=str) == frozen:
+                return path
+    raise InputError(
+        f"{source}: no file beside it holds the statistics of the observations that {results.file} was made with: put the one "
+        "that was evaluated (--vecnormalize) there"
+    )
