@@ -198,7 +198,8 @@ def test_refuses_an_unfit_evaluation(tmp_path, arrays, reason):
     ("changes", "reason"),
     [
         ({"n_episodes": 3}, "incomplete: 2 of 3 episodes"),
-        ({"step_limit": -5}, "step_limit is -5, below 0"),
+        ({"step_limit": -5}, "step_limit is -5, below 1"),
+        ({"n_envs": 0}, "n_envs is 0, below 1"),
         ({"noisy_numbers": -1}, "noisy_numbers is -1, below 0"),
         ({"n_episodes": 1}, "incomplete: 2 of 1"),
         ({"n_episodes": None}, "n_episodes must be one int"),

@@ -97,7 +97,7 @@ def test_package_in_front_of_the_environment_is_imported_and_the_run_found(zoo, 
     content = read(tmp_path / "evaluations.npz")
     assert str(content["env_id"]) == "Their-v0" and set(content["results"][0]) == {-1.0}
     assert evaluate("-n", 3, env="no_such_package:CartPole-v1") == 2
-    assert "--env: cannot import no_such_package" in error_line(capsys)
+    assert "--env: cannot import 'no_such_package'" in error_line(capsys)
 
 
 def test_normalizer_around_the_noise_is_an_error(config_file, capsys):
@@ -135,12 +135,25 @@ def test_config_of_a_run_is_never_executed(config_file, tmp_path, capsys):
         (["-params", "frame_stack:3", "--sigma", 0.1], "the policy observes"),
         (["--env-kwargs", "nonsense:1", "--sigma", 0.1], "nonsense"),
         (["--gym-packages", "no_such_package"], "no_such_package"),
+        (["--gym-packages", ""], "cannot import ''"),
+        (["--gym-packages", ".envs"], "cannot import '.envs'"),
+        (["-params", "frame_stack:'a'", "--sigma", 0.1], "frame_stack must be a whole number of frames, not 'a'"),
+        (["-params", "frame_stack:2.5", "--sigma", 0.1], "frame_stack must be a whole number of frames, not 2.5"),
+        (["-params", "frame_stack:-3", "--sigma", 0.1], "frame_stack must be a whole number of frames, not -3"),
+        (["--device", "meta", "--sigma", 0.1], "computes nothing on 'meta'"),
     ],
 )
 def test_wrong_arguments_give_one_line(arguments, message, dqn_file, capsys):
     assert evaluate("--model", dqn_file, *arguments) == 2
     assert message in error_line(capsys)
     assert not (dqn_file.parent / "certification").exists()
+
+
+def test_sigma_can_be_measured_with_any_seed(dqn_file, tmp_path):
+    for seed in (3, 2**32 + 3):
+        assert evaluate("--model", dqn_file, "--sigma", "auto:0.1", "-n", 3, "--seed", seed, "-o", tmp_path / str(seed)) == 0
+    first, second = (read(tmp_path / str(seed) / "evaluations.npz")["sensor_sigma"] for seed in (3, 2**32 + 3))
+    assert first == second
 
 
 def test_missing_model_run_and_environment_give_one_line(dqn_file, tmp_path, monkeypatch, capsys):

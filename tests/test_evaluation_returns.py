@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 from support.evaluation_envs import AlwaysZero, CountedEnv, TwoLivesEnv, recorded
 
 from sb3_camp.errors import InputError
-from sb3_camp.evaluation import EpisodeRecorder, play_episodes
+from sb3_camp.evaluation import EpisodeRecorder, EvaluationEnv, play_episodes
 from sb3_camp.evaluation.recorder import Episode, exact_sum
 
 
@@ -235,3 +235,24 @@ def test_recorder_leaves_everything_as_it_is():
         (one, *others), (other, *recorded_others) = plain.step(0), recorded.step(0)
         np.testing.assert_array_equal(one, other)
         assert others[:-1] == recorded_others[:-1]
+
+
+@pytest.mark.parametrize("reward", [np.ones(2), "1 point", None])
+def test_a_reward_that_is_no_number_is_an_error(reward):
+    class Rewarded(CountedEnv):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return observation, reward, *rest
+
+    env = EpisodeRecorder(Rewarded())
+    env.reset(seed=0)
+    with pytest.raises(InputError, match="the reward of a step is "):
+        env.step(0)
+
+
+def test_observations_that_cannot_be_stacked_are_an_error():
+    with (
+        pytest.raises(InputError, match="frame_stack: "),
+        EvaluationEnv("FrozenLake-v1", wrappers={"frame_stack": 4}).opened(1),
+    ):
+        pass

@@ -1,6 +1,8 @@
 """What is known of the zoo's environments stays beside them: their files and pickles are those of the zoo."""
 
+import gc
 import pickle
+import weakref
 
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
@@ -26,3 +28,23 @@ def test_it_is_found_through_wrappers_from_outside_only():
     tell_zoo_run(env, run)
     assert zoo_run_of(VecFrameStack(env, 2)) is run
     assert zoo_run_of(env.venv) is None and zoo_run_of(other) is None
+
+
+class ComparedByValue(VecFrameStack):
+    """A wrapper of a user that compares itself, and so has no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ComparedByValue)
+
+
+def test_an_environment_without_a_hash_is_told_of_by_itself_and_forgotten_with_its_end():
+    env, other = (ComparedByValue(make_vec_env("CartPole-v1"), 2) for _ in range(2))
+    run, later = (ZooRun(lambda: None, None) for _ in range(2))  # type: ignore[arg-type, return-value]
+    tell_zoo_run(env, run)
+    assert zoo_run_of(env) is run and zoo_run_of(other) is None
+    tell_zoo_run(env, later)
+    assert zoo_run_of(env) is later
+    kept = weakref.ref(later)
+    del env, run, later
+    gc.collect()
+    assert kept() is None

@@ -151,7 +151,7 @@ def find_sigma(log: EpisodeLog, run: RunFolder | None, given: float | None) -> t
 
 def _check_own_settings(log: EpisodeLog) -> None:
     """Refuse an evaluation whose noise is another than that of the wrappers and settings which it says it was played in."""
-    if not log.is_evaluation or log.env_wrappers is None:
+    if not log.is_evaluation or log.env_wrappers is None or log.env_id is None:
         return
     scenario = Scenario(log.env_id, log.env_kwargs or {}, log.env_wrappers)
     # The first layer of a task is its own noise: where the log does not tell its sigma, the default may have been another

@@ -52,7 +52,7 @@ _ENTRIES = (
     *("q_gap_min", "q_gap_mean", "q_gap_steps", "q_gap_levels", "q_gap_quantiles"),
     *(*RECORD_ENTRIES, *LOOK_ENTRIES),
 )
-_COUNTS = ("n_envs", "first_env_seed", "last_env_seed", "step_limit", "noisy_numbers")
+_LEAST = {"n_envs": 1, "first_env_seed": 0, "last_env_seed": 0, "step_limit": 1, "noisy_numbers": 0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,7 +350,7 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
         "clean_keys": None if clean_keys is None else sorted(set(clean_keys)),
         "sensor_sigma": sensor_sigma,
         "min_reward": entry("min_reward", float) if "min_reward" in data else None,
-        **{key: _not_negative(f"{path}: {key}", entry(key, int)) if key in data else None for key in _COUNTS},
+        **{key: _at_least(least, f"{path}: {key}", entry(key, int)) if key in data else None for key, least in _LEAST.items()},
         **{key: entry(key, bool) if key in data else None for key in ("native_vec_env", "pixels")},
         "trained_env_id": entry("trained_env_id", str) if "trained_env_id" in data else None,
         "q_gap": _q_gap(path, data) if "q_gap_min" in data else None,
@@ -361,9 +361,9 @@ def _evaluation_record(path: Path, data: dict[str, np.ndarray], n_episodes: int)
     }
 
 
-def _not_negative(where: str, count: int) -> int:
-    if count < 0:
-        raise InputError(f"{where} is {count}, below 0")
+def _at_least(least: int, where: str, count: int) -> int:
+    if count < least:
+        raise InputError(f"{where} is {count}, below {least}")
     return count
 
 

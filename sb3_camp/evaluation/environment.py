@@ -1,6 +1,7 @@
 """The environment of an evaluation: built as the zoo's ``enjoy`` builds it, with exactly one smoothing noise."""
 
 import contextlib
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,8 +68,11 @@ class EvaluationEnv(Scenario):
         except InputError:
             env.close()
             raise
-        n_stack = self.wrappers.get("frame_stack") or 0
-        return VecFrameStack(env, n_stack) if n_stack > 0 else env
+        try:
+            return _stacked(env, self.wrappers.get("frame_stack"))
+        except InputError:
+            env.close()
+            raise
 
     @contextlib.contextmanager
     def opened(self, n_envs: int) -> Iterator[VecEnv]:
@@ -160,6 +164,17 @@ class EvaluationEnv(Scenario):
             raise
         except _CANNOT_BUILD as error:
             raise InputError(f"cannot build {self.env_id}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+
+
+def _stacked(env: VecEnv, n_stack: Any) -> VecEnv:
+    if n_stack in (None, 0):
+        return env
+    if type(n_stack) is not int or n_stack < 1:
+        raise InputError(f"frame_stack must be a whole number of frames, not {reprlib.repr(n_stack)}")
+    try:
+        return VecFrameStack(env, n_stack)
+    except AssertionError as error:  # of SB3, for spaces that it cannot stack
+        raise InputError(f"frame_stack: {' '.join(str(error).split())}") from error
 
 
 def vec_wrappers(env: VecEnv) -> list[VecEnvWrapper]:

@@ -1,6 +1,7 @@
 """Counting the raw rewards of episodes where no other wrapper can change them."""
 
 import math
+import reprlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -92,7 +93,10 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        value = float(reward)
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise InputError(f"the reward of a step is {reprlib.repr(reward)}, not a number") from None
         recorded = self._recorded(info) if self._keys else ()
         self._episode = self._episode.followed_by(Episode(value, abs(value), 1, value, recorded=recorded))
         info[N_CLOSED] = len(self._closed)

@@ -95,7 +95,7 @@ def measured_sigma(share: float, agent: Agent, model: BaseAlgorithm, seed: int, 
     observed: list[Any] = []
     with replace(environment, vec_env="dummy").opened(_N_ENVS) as envs:
         play_episodes(
-            model, envs, _N_EPISODES, seed=seed, on_step=lambda shown, counted: observed.append(_kept(shown, counted))
+            model, envs, _N_EPISODES, seed=seed % 2**32, on_step=lambda shown, counted: observed.append(_kept(shown, counted))
         )
     if isinstance(frame, spaces.Dict):
         measured = {key: entry for key, entry in frame.spaces.items() if key not in known}

@@ -192,10 +192,14 @@ def _check_device(device: str) -> None:
         raise InputError(f"--device: PyTorch knows no device {device!r}: use auto, cpu or cuda") from None
     if wanted.type == "cuda" and (wanted.index or 0) >= th.cuda.device_count():
         raise InputError(f"--device: there is no GPU for {device!r} that PyTorch can use: use auto or cpu")
+    try:
+        th.ones(1, device=wanted).item()
+    except (RuntimeError, NotImplementedError):  # "meta" computes nothing, others are not built in
+        raise InputError(f"--device: PyTorch computes nothing on {device!r} here: use auto, cpu or cuda") from None
 
 
 def _import(package: str, option: str) -> None:
     try:
         importlib.import_module(package)
-    except ImportError as error:
-        raise InputError(f"{option}: cannot import {package}: {error}") from error
+    except (ImportError, ValueError, TypeError) as error:  # the last two for what can be no name of a module, "" or ".name"
+        raise InputError(f"{option}: cannot import {package!r}: {error}") from error

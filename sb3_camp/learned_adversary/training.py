@@ -76,7 +76,7 @@ def train_adversary(
         "log_std_init": log_std_init,
     }
     normalized = VecNormalize(env, norm_obs=False, gamma=1.0)
-    model = PPO("MlpPolicy", normalized, policy_kwargs=policy_kwargs, seed=seed, **{**settings, **ppo})
+    model = PPO("MlpPolicy", normalized, policy_kwargs=policy_kwargs, seed=seed % 2**32, **{**settings, **ppo})
     return model.learn(n_timesteps, callback=callback)
 
 

@@ -98,8 +98,8 @@ def registered_otherwise(env_id: str) -> str | None:
     one that is known of the id.
 
     :param env_id: Id of an environment, as Gymnasium registers it
-    :return: what is registered under it, as JSON, if a lowest return is known of the task of this package or the environment of
-        Gymnasium that has this id, but something else is registered; None otherwise
+    :return: what is registered under it, as JSON, if a lowest return is known of the task of this package or the environment
+        of Gymnasium that has this id, but something else is registered; None otherwise
     """
     spec = gym.registry.get(env_id)
     if spec is None or env_id not in TASKS.keys() | _GYMNASIUMS.keys():

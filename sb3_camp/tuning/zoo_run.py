@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import finalize
 
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
@@ -27,8 +27,9 @@ class ZooRun:
     objective: dict[str, Any] | None = None
 
 
-# Kept beside the environments, never on them: VecNormalize pickles all attributes that it has
-_RUNS: "WeakKeyDictionary[VecEnv, ZooRun]" = WeakKeyDictionary()
+# Kept beside the environments, never on them: VecNormalize pickles all attributes that it has. By identity, as a wrapper of
+# the user may compare by value, and have no hash
+_RUNS: dict[int, ZooRun] = {}
 
 
 def tell_zoo_run(env: VecEnv, run: ZooRun) -> None:
@@ -36,7 +37,9 @@ def tell_zoo_run(env: VecEnv, run: ZooRun) -> None:
     :param env: An environment that the zoo has built; it is not changed
     :param run: What is known of it from now on, wrapped or not
     """
-    _RUNS[env] = run
+    if id(env) not in _RUNS:
+        finalize(env, _RUNS.pop, id(env))
+    _RUNS[id(env)] = run
 
 
 def zoo_run_of(env: VecEnv) -> ZooRun | None:
@@ -45,7 +48,7 @@ def zoo_run_of(env: VecEnv) -> ZooRun | None:
     :return: what is known of it or of an environment inside of it, None if the zoo has not built it
     """
     while True:
-        run = _RUNS.get(env)
+        run = _RUNS.get(id(env))
         if run is not None or not isinstance(env, VecEnvWrapper):
             return run
         env = env.venv
