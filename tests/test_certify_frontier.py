@@ -129,8 +129,7 @@ def test_the_frontier_refuses_what_cannot_be_compared_or_would_be_lost(tmp_path,
     assert f"{third}: an evaluation in CartPole-v0" in error_line(capsys, "--frontier", first, second, third)
     write_evaluation(third, RETURNS[2], clean_keys='["a"]')
     assert f"{third}: its clean_keys: ['a'], those of" in error_line(capsys, "--frontier", first, second, third)
-    of_each = json.dumps({"env_wrapper": [noise([0.1, 0.2])]})
-    write_evaluation(third, RETURNS[2], sigma=1.0, sensor_sigma="[0.1, 0.2]", env_wrappers=of_each)
+    write_evaluation(third, RETURNS[2], sigma=1.0, sensor_sigma="[0.1, 0.2]")
     assert f"{third}: its sigma of each sensor is not that of" in error_line(capsys, "--frontier", first, second, third)
     wrappers = [{"any.Scale": {"by": 2}}, noise(0.2)]
     write_evaluation(third, RETURNS[2], sigma=0.2, env_wrappers=json.dumps({"env_wrapper": wrappers}))

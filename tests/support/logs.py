@@ -42,7 +42,8 @@ def write_monitor(
 def write_evaluation(path: Path, returns: Any, lengths: Any = None, **changes: Any) -> Path:
     """Write what ``sb3_camp.evaluate`` writes; a change to None leaves the entry out."""
     returns = np.asarray(returns, dtype=np.float64)
-    sigma = changes.get("sigma")
+    of_each, sigma = changes.get("sensor_sigma"), changes.get("sigma")
+    in_wrapper = json.loads(of_each) if of_each else sigma if isinstance(sigma, float) else 0.4
     first_env_seed = 2**30 + 1000 * int(changes.get("seed", 0))
     entries: dict[str, Any] = {
         "format": "sb3_camp-evaluation-1",
@@ -56,7 +57,7 @@ def write_evaluation(path: Path, returns: Any, lengths: Any = None, **changes: A
         "deterministic": True,
         "env_id": "CartPole-v1",
         "env_kwargs": "{}",
-        "env_wrappers": json.dumps({"env_wrapper": [noise(sigma if isinstance(sigma, float) else 0.4)]}),
+        "env_wrappers": json.dumps({"env_wrapper": [noise(in_wrapper)]}),
         "clean_keys": "[]",
         "min_reward": 0.0,
         "algo": "dqn",
