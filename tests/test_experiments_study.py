@@ -97,6 +97,7 @@ def test_the_attacks_of_several_grids_on_a_cell_are_joined_and_cells_without_noi
         ("highway_speed", "highway_speed"),
         ("atari", "atari"),
         ("atari_noise_free", "atari_noise_free"),
+        ("bank_heist_pgd", "bank_heist_pgd"),
     ],
 )
 def test_the_studies_of_docs_results_are_those_of_its_tables(name, table):
