@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -124,6 +125,15 @@ def test_another_environment_under_an_id_whose_lowest_return_is_known_says_so(en
 def test_a_task_that_is_registered_with_another_sigma_keeps_its_lowest_return(monkeypatch):
     task = TASKS["camp/Pong1r-v0"].registration
     registered_again(monkeypatch, "camp/Pong1r-v0", **{**task, "kwargs": {**task["kwargs"], "sigma": 1.0}})
+    assert registered_otherwise("camp/Pong1r-v0") is None
+
+
+def test_a_task_whose_registration_has_wrappers_keeps_its_lowest_return(monkeypatch):
+    task = TASKS["camp/Pong1r-v0"]
+    wrapped = {**task.registration, "additional_wrappers": (CHANGED_REWARD,)}
+    registered_again(monkeypatch, "camp/Pong1r-v0", **wrapped)
+    assert registered_otherwise("camp/Pong1r-v0") is not None
+    monkeypatch.setitem(TASKS, "camp/Pong1r-v0", replace(task, registration=wrapped))
     assert registered_otherwise("camp/Pong1r-v0") is None
 
 

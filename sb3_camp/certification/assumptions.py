@@ -156,7 +156,8 @@ def _check_own_settings(log: EpisodeLog) -> None:
     scenario = Scenario(log.env_id, log.env_kwargs or {}, log.env_wrappers)
     # The first layer of a task is its own noise: where the log does not tell its sigma, the default may have been another
     by_default = takes_sigma(log.env_id) and "sigma" not in scenario.env_kwargs
-    for layer in scenario.layers(str(log.path))[by_default:]:
+    layers = scenario.layers(str(log.path))
+    for layer in layers[1:] if by_default else layers:
         if layer.shows is not Shows.NOISY or layer.sigma == 0:
             continue
         same = log.sigma is not None and math.isclose(layer.sigma, log.sigma, rel_tol=1e-6)

@@ -65,10 +65,6 @@ class EvaluationEnv(Scenario):
         env = self._build(n_envs, hyperparams, _VEC_ENVS[self.vec_env] if isinstance(self.vec_env, str) else self.vec_env)
         try:
             check_no_moving_statistics(_vec_layers(env), "vec_env_wrapper")
-        except InputError:
-            env.close()
-            raise
-        try:
             return _stacked(env, self.wrappers.get("frame_stack"))
         except InputError:
             env.close()

@@ -194,7 +194,7 @@ def _check_device(device: str) -> None:
         raise InputError(f"--device: there is no GPU for {device!r} that PyTorch can use: use auto or cpu")
     try:
         th.ones(1, device=wanted).item()
-    except (RuntimeError, NotImplementedError):  # "meta" computes nothing, others are not built in
+    except RuntimeError:  # "meta" computes nothing, others are not built in
         raise InputError(f"--device: PyTorch computes nothing on {device!r} here: use auto, cpu or cuda") from None
 
 

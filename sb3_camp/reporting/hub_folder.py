@@ -12,7 +12,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.files import Write, json_bytes, read_bytes, sha256, write_files
 from sb3_camp.reporting.model_card import model_card
 from sb3_camp.runs.layers import is_frozen_normalization
-from sb3_camp.runs.normalization import read_normalization
+from sb3_camp.runs.normalization import read_normalization, statistics_beside
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import wrapper_entries
 
@@ -80,7 +80,9 @@ def _statistics(results: AgentResults, source: Path, run: RunFolder | None) -> P
     frozen = next((kwargs for name, kwargs in wrapper_entries(wrappers) if is_frozen_normalization(name)), None)
     if frozen is None:
         return None
-    for path in [*beside, *sorted(source.parent.glob("*.pkl"))]:
+    # By their names first: a replay buffer is large
+    named = filter(None, [statistics_beside(source), *beside])
+    for path in dict.fromkeys([*named, *sorted(source.parent.glob("*.pkl"))]):
         with contextlib.suppress(InputError):  # another pickle: a replay buffer, for example
             if path.is_file() and json.loads(json.dumps(read_normalization(path)), parse_constant=str) == frozen:
                 return path

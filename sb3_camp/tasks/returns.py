@@ -104,9 +104,10 @@ def registered_otherwise(env_id: str) -> str | None:
     spec = gym.registry.get(env_id)
     if spec is None or env_id not in TASKS.keys() | _GYMNASIUMS.keys():
         return None
-    is_own = not spec.additional_wrappers
-    if env_id in TASKS:
-        expected, smoothed = TASKS[env_id].registration, {"sigma": None}
+    expected = TASKS[env_id].registration if env_id in TASKS else {}
+    is_own = spec.additional_wrappers == tuple(expected.get("additional_wrappers", ()))
+    if expected:
+        smoothed = {"sigma": None}
         is_own &= spec.entry_point == expected["entry_point"] and spec.max_episode_steps == expected.get("max_episode_steps")
         is_own &= {**spec.kwargs, **smoothed} == {**expected["kwargs"], **smoothed}
     else:
