@@ -42,30 +42,35 @@ def register_lowest_return(env_id: str, value: float, harmless: Sequence[str] = 
     _KNOWN[env_id] = known
 
 
+class _Episode(NamedTuple):
+    """
+    :param most_steps: How many steps Gymnasium registers
+    :param lowest_reward: A reward that no step can fall below, or 0
+    :param harmless: Settings that change neither
+    """
+
+    most_steps: int
+    lowest_reward: float
+    harmless: Sequence[str] = ("render_mode",)
+
+
 # Of Gymnasium's environments, by their documentation and source (gymnasium/envs/classic_control, limits in envs/__init__).
 # Settings of other versions of Gymnasium may change them
-# 1 for each step (with sutton_barto_reward, -1 for the last)
-register_lowest_return("CartPole-v0", 0.0)
-register_lowest_return("CartPole-v1", 0.0)
-# -(theta^2 + 0.1 theta_dt^2 + 0.001 torque^2) with |theta| <= pi, |theta_dt| <= 8, |torque| <= 2: -16.2736044, but part of it
-# is computed in single precision; 200 steps
-register_lowest_return("Pendulum-v1", -16.27361 * 200, ("render_mode", "g"))
-# -0.1 force^2 for each of 999 steps, for forces in the action space, which all policies of SB3 keep to
-register_lowest_return("MountainCarContinuous-v0", -0.1000001 * 999, ("render_mode", "goal_velocity"))
-# -1 for each of 200 steps
-register_lowest_return("MountainCar-v0", -200.0, ("render_mode", "goal_velocity"))
-# -1 for each of 500 steps, 0 for the one that reaches the goal
-register_lowest_return("Acrobot-v1", -500.0)
-
-# Their most steps, which those values hold for
 _GYMNASIUMS = {
-    "CartPole-v0": 200,
-    "CartPole-v1": 500,
-    "Pendulum-v1": 200,
-    "MountainCarContinuous-v0": 999,
-    "MountainCar-v0": 200,
-    "Acrobot-v1": 500,
+    # 1 for each step (with sutton_barto_reward, -1 for the last)
+    "CartPole-v0": _Episode(200, 0.0),
+    "CartPole-v1": _Episode(500, 0.0),
+    # -(theta^2 + 0.1 theta_dt^2 + 0.001 torque^2) with |theta| <= pi, |theta_dt| <= 8, |torque| <= 2: -16.2736044, but part of
+    # it is computed in single precision
+    "Pendulum-v1": _Episode(200, -16.27361, ("render_mode", "g")),
+    # -0.1 force^2, for forces in the action space, which all policies of SB3 keep to
+    "MountainCarContinuous-v0": _Episode(999, -0.1000001, ("render_mode", "goal_velocity")),
+    "MountainCar-v0": _Episode(200, -1.0, ("render_mode", "goal_velocity")),
+    # 0 for the step that reaches the goal
+    "Acrobot-v1": _Episode(500, -1.0),
 }
+for _id, _episode in _GYMNASIUMS.items():
+    register_lowest_return(_id, _episode.most_steps * _episode.lowest_reward, _episode.harmless)
 
 
 def lowest_return(env_id: str, env_kwargs: Mapping[str, Any]) -> float | None:
@@ -112,7 +117,7 @@ def registered_otherwise(env_id: str) -> str | None:
         is_own &= {**spec.kwargs, **smoothed} == {**expected["kwargs"], **smoothed}
     else:
         is_own &= isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
-        is_own &= spec.max_episode_steps == _GYMNASIUMS[env_id] and not spec.kwargs
+        is_own &= spec.max_episode_steps == _GYMNASIUMS[env_id].most_steps and not spec.kwargs
     if is_own:
         return None
     registered = {name: getattr(spec, name) for name in ("entry_point", "max_episode_steps", "kwargs", "additional_wrappers")}
