@@ -190,6 +190,12 @@ NOISE = "sb3_camp.wrappers.NoisyObservationWrapper"
         ("camp/CartPole5-v0", [], {"step_limit": 200, "noisy_numbers": 4}),
         ("tests/Room-v0", [{NOISE: {"sigma": 0.1, "clean_keys": ["day"]}}], {"noisy_numbers": 5}),
         ("tests/Room-v0", [{NOISE: {"sigma": {"air": [0.1, 0.0], "sun": 1.0, "day": 0.0}}}], {"noisy_numbers": 4}),
+        # What shows several noisy observations at once, from outside of the noise
+        (
+            "Pendulum-v1",
+            [{NOISE: {"sigma": [0.1, 0.0, 0.5]}}, {"rl_zoo3.wrappers.HistoryWrapper": {"horizon": 2}}],
+            {"step_limit": 200, "noisy_numbers": 2},
+        ),
         # What may join episodes outside of a limit voids it, inside of it nothing does
         ("CartPole-v1", [{NOISE: {"sigma": 0.1}}, f"{__name__}.Joined"], {"noisy_numbers": 4}),
         (

@@ -206,3 +206,23 @@ def test_statistics_of_the_policy_must_not_move_while_it_plays(algorithm, stops)
     else:
         with pytest.raises(InputError, match=r"the policy changes while it plays .*norm\.running_mean"), fixed_policy(model):
             play_episodes(model, env, 4, seed=0)
+
+
+class Counts(th.nn.Module):
+    """Plays differently after a number of calls, which it keeps where no checkpoint has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", th.zeros(()), persistent=False)
+
+    def forward(self, values):
+        self.calls += 1
+        return values
+
+
+def test_a_buffer_that_is_not_saved_must_not_move_either():
+    env = make_vec_env("CartPole-v1", 2, wrapper_class=recorded)
+    model = DQN("MlpPolicy", env, device="cpu")
+    model.policy.q_net.q_net.insert(0, Counts())
+    with pytest.raises(InputError, match=r"the policy changes while it plays .*calls"), fixed_policy(model):
+        play_episodes(model, env, 2, seed=0)

@@ -287,6 +287,15 @@ def test_arguments_that_cannot_be_used_are_refused_when_the_yml_is_read(wrong):
         certified(**{"eval_env": NOISY, **wrong})
 
 
+@pytest.mark.parametrize(("env_id", "known"), [("MountainCar-v0", -200), ("gymnasium.envs:Acrobot-v1", -500)])
+def test_a_lowest_return_above_the_known_one_is_refused_before_anything_is_evaluated(env_id, known):
+    env = EvaluationEnv(env_id).with_noise(0.1)
+    model = DQN("MlpPolicy", env_id, device="cpu", buffer_size=100)
+    with pytest.raises(InputError, match=f"pass min_return={known}"):
+        model.learn(1, callback=certified(env))
+    model.learn(1, callback=certified(env, min_return=known))
+
+
 def test_returns_below_the_lowest_possible_one_are_an_error():
     class Debt(gym.RewardWrapper):
         def reward(self, reward):

@@ -13,6 +13,7 @@ import pytest
 import rl_zoo3.exp_manager
 import yaml
 from optuna.trial import TrialState
+from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
 from support import evaluation_envs  # noqa: F401  registers tests/TwoSignals-v0
 
 from sb3_camp.certification import certified_return
@@ -20,6 +21,7 @@ from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluate import main as evaluate
 from sb3_camp.runs.run_folder import RunFolder
+from sb3_camp.tuning.workers import open_study
 from sb3_camp.zoo import register
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -236,6 +238,19 @@ def test_a_command_line_that_would_drop_the_sigma_of_a_trial_is_refused(tmp_path
         experiment(tmp_path, env_kwargs={"render_mode": None}, **options).setup_experiment()
     exp = experiment(tmp_path, env_kwargs={"sigma": 0.4}, eval_freq=-1, **options)
     assert exp.setup_experiment()[0].get_env().get_attr("sigma") == [0.4]
+
+
+def test_sigma_of_a_study_without_certificates_is_left_to_the_algorithm(tmp_path, monkeypatch):
+    monkeypatch.setitem(HYPERPARAMS_CONVERTER, "dqn", dict)  # as somebody's algorithm that samples sigma and nothing else
+    path = str(tmp_path / "study.log")
+    study = open_study(path, "study", create=True)
+    distributions = {"sigma": optuna.distributions.FloatDistribution(0.1, 1.0)}
+    for _ in range(2):
+        study.add_trial(optuna.trial.create_trial(params={"sigma": 0.3}, distributions=distributions, value=1.0))
+    exp = experiment(tmp_path, storage=path, study_name="study", trial_id=1)
+    hyperparams, saved = exp.read_hyperparameters()
+    assert hyperparams["sigma"] == saved["sigma"] == 0.3
+    assert "env_kwargs" not in hyperparams
 
 
 def test_a_trial_or_study_that_is_not_there_is_one_line_with_its_name(tmp_path):

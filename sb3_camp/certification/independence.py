@@ -8,6 +8,7 @@ permutation test: Fisher, "The Design of Experiments", 1935). That holds for ret
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ EPISODES_PER_ENV = 25
 """Episodes per env in a chunk, at most: what an interruption can cost, against the wait for the slowest env of each chunk."""
 
 FALSE_ALARM = 1e-7
-"""Probability, at most, with which one of six comparisons is wrong: three of the returns, three of the lengths."""
+"""Probability, at most, with which one of eight comparisons is wrong: four of the returns, four of the lengths."""
 
 _MOST_EPISODES = 20_000
 _N_PARTS, _CELLS_OF_A_PART = 8, 20
@@ -35,6 +36,9 @@ class Dependence(NamedTuple):
 
     what: str
     p_value: float
+
+
+_p_value = attrgetter("p_value")
 
 
 def chunk_sizes(n_episodes: int, n_envs: int, looks: Sequence[int] = ()) -> list[int]:
@@ -59,7 +63,7 @@ def find_dependence(
     returns: np.ndarray, lengths: np.ndarray, n_envs: int, sizes: Sequence[int] | None = None
 ) -> Dependence | None:
     """
-    Compare the episodes of one env, those of one turn, and each episode with the one before it in its env.
+    Compare the episodes of one env, those of one turn, each episode with the one before it in its env, and those of one chunk.
 
     The episodes are divided into parts. Each part gives a p-value by random orders of its episodes, and as those are
     independent, Fisher's method combines them. Very few episodes cannot show anything: from about 40 on, returns that are the
@@ -80,13 +84,11 @@ def find_dependence(
     if np.array_equal(columns["returns"], columns["lengths"]):
         del columns["lengths"]
     for name, ranks in columns.items():
-        parts = list(_parts(_tables(ranks, n_envs, sizes)))
-        n_orders = int(min(_MOST_ORDERS, _MOST_DRAWS / max(1, sum(part.size for part in parts)))) - 1
-        p_values = np.array([_p_values(part, n_orders, rng) for part in parts]).reshape(-1, len(_ALIKE))
-        for p, what in zip(p_values.T, _ALIKE, strict=True):
-            combined = float(stats.chi2.sf(-2 * np.log(p).sum(), 2 * p.size)) if p.size else 1.0
-            found.append(Dependence(what.format(name, "chunk" if n_envs == 1 else "env"), combined))
-    least = min(found, key=lambda one: one.p_value)
+        found += _compared(list(_parts(_tables(ranks, n_envs, sizes))), _ALIKE, (name, "chunk" if n_envs == 1 else "env"), rng)
+    if len(sizes) > 1 and min(found, key=_p_value).p_value >= FALSE_ALARM:
+        for name, ranks in columns.items():
+            found += _compared(_side_by_side(ranks, sizes), _ALIKE_IN_CHUNKS, (name, "chunk"), rng)
+    least = min(found, key=_p_value)
     return least if least.p_value < FALSE_ALARM else None
 
 
@@ -123,8 +125,10 @@ def _next_turn(x: np.ndarray) -> np.ndarray:
 
 
 # Each takes ranks (n_orders, n_turns, n_envs), centred, and is the larger, the more is alike
-_ALIKE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "the {0} of one {1} are more alike than those of different {1}s": _same_env,
+_Alike = dict[str, Callable[[np.ndarray], np.ndarray]]
+_ALIKE_IN_CHUNKS: _Alike = {"the {0} of one {1} are more alike than those of different {1}s": _same_env}
+_ALIKE: _Alike = {
+    **_ALIKE_IN_CHUNKS,
     "the {0} of all {1}s in one turn are more alike than those of different turns": _same_turn,
     "the {0} of one episode and of the next in the same {1} are more alike than those of any two": _next_turn,
 }
@@ -151,6 +155,13 @@ def _tables(values: np.ndarray, n_envs: int, sizes: Sequence[int]) -> Iterator[n
             return
 
 
+def _side_by_side(values: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
+    """The first episodes of each chunk, in parts (n_episodes, n_chunks): a drift over chunks does not show inside of one."""
+    n_rows = min(*sizes, max(2, _MOST_EPISODES // len(sizes)))
+    table = values[np.cumsum([0, *sizes[:-1]]) + np.arange(n_rows)[:, np.newaxis]]
+    return np.array_split(table, max(1, min(_N_PARTS, table.size // _CELLS_OF_A_PART, n_rows // 2)))
+
+
 def _parts(tables: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Divide tables, each along its longer side, into parts that can show something."""
     whole = [table for table in tables if table.shape[0] > 1]
@@ -160,13 +171,21 @@ def _parts(tables: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         yield from np.array_split(table, max(1, n_parts), axis=axis)
 
 
-def _p_values(part: np.ndarray, n_orders: int, rng: np.random.Generator) -> list[float]:
+def _compared(parts: list[np.ndarray], alike: _Alike, words: tuple[str, str], rng: np.random.Generator) -> list[Dependence]:
+    """What each comparison finds in all parts together."""
+    n_orders = int(min(_MOST_ORDERS, _MOST_DRAWS / max(1, sum(part.size for part in parts)))) - 1
+    p_values = np.array([_p_values(part, n_orders, alike, rng) for part in parts]).reshape(-1, len(alike))
+    combined = [float(stats.chi2.sf(-2 * np.log(p).sum(), 2 * p.size)) if p.size else 1.0 for p in p_values.T]
+    return [Dependence(what.format(*words), p) for what, p in zip(alike, combined, strict=True)]
+
+
+def _p_values(part: np.ndarray, n_orders: int, alike: _Alike, rng: np.random.Generator) -> list[float]:
     """How often the episodes of a part (n_turns, n_envs) look as dependent in a random order, for each comparison."""
-    own = [alike(part[np.newaxis])[0] for alike in _ALIKE.values()]
+    own = [measure(part[np.newaxis])[0] for measure in alike.values()]
     as_large = np.ones(len(own))
     batch = max(1, _BATCH // part.size)
     for start in range(0, n_orders, batch):
         n = min(batch, n_orders - start)
         orders = rng.permuted(np.broadcast_to(part.ravel(), (n, part.size)), axis=1).reshape(n, *part.shape)
-        as_large += [np.count_nonzero(alike(orders) >= value) for alike, value in zip(_ALIKE.values(), own, strict=True)]
+        as_large += [np.count_nonzero(measure(orders) >= value) for measure, value in zip(alike.values(), own, strict=True)]
     return list(as_large / (n_orders + 1))

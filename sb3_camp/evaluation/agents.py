@@ -165,7 +165,7 @@ def _is_withdrawn(env_id: str) -> bool:
 
 def _model_path(args: argparse.Namespace) -> Path:
     if args.model is not None:
-        for path in (args.model, args.model.with_name(f"{args.model.name}.zip")):
+        for path in (args.model, Path(f"{args.model}.zip")):
             if path.is_file():
                 return path
         raise InputError(f"--model: no file {args.model}")

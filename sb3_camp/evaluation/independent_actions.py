@@ -93,15 +93,21 @@ def fixed_policy(model: PolicyPredictor) -> Iterator[None]:
     if not isinstance(policy, th.nn.Module):
         yield
         return
-    before = {name: values.detach().clone() for name, values in policy.state_dict().items() if isinstance(values, th.Tensor)}
+    before = {name: values.detach().clone() for name, values in _numbers(policy).items()}
     yield
-    after = policy.state_dict()
+    after = _numbers(policy)
     changed = [name for name, values in before.items() if not _same_numbers(after[name], values)]
     if changed:
         raise InputError(
             f"the policy changes while it plays ({', '.join(changed[:3])}), so episodes depend on each other: its statistics "
             "must be frozen in eval mode, as those of torch.nn.BatchNorm1d are"
         )
+
+
+def _numbers(policy: th.nn.Module) -> dict[str, th.Tensor]:
+    """Parameters and buffers, those too that are not saved."""
+    saved = {name: values for name, values in policy.state_dict().items() if isinstance(values, th.Tensor)}
+    return {**saved, **dict(policy.named_parameters()), **dict(policy.named_buffers())}
 
 
 def _same_numbers(one: th.Tensor, other: th.Tensor) -> bool:

@@ -49,7 +49,7 @@ def _step_limit(env: gym.Env) -> int | None:
 
 
 def _noisy_numbers(wrapper: NoisyObservationWrapper) -> int:
-    space, sigma = wrapper.observation_space, wrapper.sensor_sigma
+    space, sigma = wrapper.noise.space, wrapper.sensor_sigma  # not observation_space, which HistoryWrapper overwrites
     if not isinstance(space, spaces.Dict):
         return _positive(sigma, space)
     return sum(

@@ -18,6 +18,7 @@ from sb3_camp.evaluation.native import has_known_native, opened_native, step_lim
 from sb3_camp.runs.layers import is_frozen_normalization
 from sb3_camp.runs.normalization import normalization_of
 from sb3_camp.runs.scenario import wrapper_entries
+from sb3_camp.tasks.returns import lowest_return
 from sb3_camp.tuning.criterion import CertifiedCriterion
 from sb3_camp.tuning.log_names import distinct_names
 from sb3_camp.tuning.random_state import kept_random_state
@@ -37,6 +38,20 @@ def certifiable_sigma(environment: EvaluationEnv) -> float:
     if noise is None or noise.sigma == 0:
         raise InputError(f"{environment.env_id} has no smoothing noise on its observations: nothing can be certified")
     return noise.sigma
+
+
+def check_min_return(environment: EvaluationEnv, min_return: float) -> None:
+    """
+    :param environment: The environment of evaluations
+    :param min_return: A return that no episode is said to fall below
+    :raises InputError: if it is known that an episode can
+    """
+    known = lowest_return(environment.env_id.split(":")[-1], environment.env_kwargs or {})
+    if known is not None and min_return > known:
+        raise InputError(
+            f"CertifiedReturnCallback: min_return {min_return:g}: an episode of {environment.env_id} can return {known:g}: "
+            f"pass min_return={known:g}"
+        )
 
 
 class CertifiedReturnCallback(EventCallback):
@@ -89,7 +104,7 @@ class CertifiedReturnCallback(EventCallback):
     :param stop_at: End the training when the objective is at least this; not in ``-optimize``
     :param alpha: Each evaluation by itself holds with confidence 1 - alpha
     :param method: Method of the lower band, see :func:`sb3_camp.certification.certified_return`
-    :param min_return: A return that no episode can fall below
+    :param min_return: A return that no episode can fall below; not above the one that is known of the environment
     :param support: For the method ``"clopper-pearson"``: the thresholds that share alpha, fixed beforehand
     :param deterministic: Whether the policy is to act without random choices
     :param seed: Seeds the episodes, non-negative; every evaluation has episodes of its own
@@ -99,7 +114,8 @@ class CertifiedReturnCallback(EventCallback):
         parameter ``sigma`` of the study, sampled on a logarithmic scale
     :param verbose: Verbosity level: 0 for no output, 1 for the results of evaluations
     :raises InputError: (a ValueError) for arguments that cannot be used; at the start of the training, if the environment has
-        no smoothing noise, or noise that cannot carry a certificate
+        no smoothing noise, or noise that cannot carry a certificate, or if an episode is known to be able to return less
+        than ``min_return``
     """
 
     def __init__(
@@ -184,6 +200,7 @@ class CertifiedReturnCallback(EventCallback):
             self.log_path = self.log_path or run.folder
             self.best_model_save_path = self.best_model_save_path or run.folder
         self.sigma = certifiable_sigma(self._environment())
+        check_min_return(self._environment(), self.criterion.min_return)
         for folder in (self.log_path, self.best_model_save_path):
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)

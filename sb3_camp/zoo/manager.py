@@ -91,9 +91,16 @@ def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
             settings.update(manager.custom_hyperparams or {})
         if manager.algo == "camp_dqn":
             _read_earlier_trial(manager, settings)
-        if SIGMA in settings:
+        if SIGMA in settings and _maximised_a_certificate(manager):  # else it is a setting of somebody's algorithm
             settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
     return hyperparams, saved_hyperparams
+
+
+def _maximised_a_certificate(manager: Any) -> bool:
+    from sb3_camp.tuning.workers import OBJECTIVE, open_study
+
+    study = open_study(manager.storage, manager.study_name, create=False)
+    return study is not None and study.user_attrs.get(OBJECTIVE) is not None
 
 
 def _read_earlier_trial(manager: Any, settings: dict[str, Any]) -> None:
