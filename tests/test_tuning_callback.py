@@ -287,10 +287,10 @@ def test_arguments_that_cannot_be_used_are_refused_when_the_yml_is_read(wrong):
         certified(**{"eval_env": NOISY, **wrong})
 
 
-@pytest.mark.parametrize(("env_id", "known"), [("MountainCar-v0", -200), ("gymnasium.envs:Acrobot-v1", -500)])
+@pytest.mark.parametrize(("env_id", "known"), [("MountainCar-v0", -200), ("Acrobot-v1", -500), ("Pendulum-v1", -3254.722)])
 def test_a_lowest_return_above_the_known_one_is_refused_before_anything_is_evaluated(env_id, known):
     env = EvaluationEnv(env_id).with_noise(0.1)
-    model = DQN("MlpPolicy", env_id, device="cpu", buffer_size=100)
+    model = PPO("MlpPolicy", env_id, n_steps=8, batch_size=8, device="cpu")
     with pytest.raises(InputError, match=f"pass min_return={known}"):
         model.learn(1, callback=certified(env))
     model.learn(1, callback=certified(env, min_return=known))

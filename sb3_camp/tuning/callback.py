@@ -50,7 +50,7 @@ def check_min_return(environment: EvaluationEnv, min_return: float) -> None:
     if known is not None and min_return > known:
         raise InputError(
             f"CertifiedReturnCallback: min_return {min_return:g}: an episode of {environment.env_id} can return {known:g}: "
-            f"pass min_return={known:g}"
+            f"pass min_return={exact(known)}"
         )
 
 
