@@ -185,7 +185,8 @@ METHODS = [["berk-jones"], ["dkw"], *(["clopper-pearson", "--support", *points] 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("highest", [0, 3])
 def test_says_how_the_bound_depends_on_the_lowest_return(tmp_path, capsys, method, highest):
-    path = write_evaluation(tmp_path / "evaluations.npz", [3.0] * 5 + [7.0] * 30 + [20.0] * 100, env_id="Made-v0")
+    returns = np.random.default_rng(0).permutation([3.0] * 5 + [7.0] * 30 + [20.0] * 100)
+    path = write_evaluation(tmp_path / "evaluations.npz", returns, env_id="Made-v0")
     options = ["--radii", 0, 0.1, 0.4, 1.1, "--method", *method, "--min-return"]
     curves, slopes = {}, {}
     if "3" in method and highest == 3:
