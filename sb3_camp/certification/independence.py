@@ -159,16 +159,18 @@ def _side_by_side(values: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     """The first episodes of each chunk, in parts (n_episodes, n_chunks): a drift over chunks does not show inside of one."""
     n_rows = min(*sizes, max(2, _MOST_EPISODES // len(sizes)))
     table = values[np.cumsum([0, *sizes[:-1]]) + np.arange(n_rows)[:, np.newaxis]]
-    return np.array_split(table, max(1, min(_N_PARTS, table.size // _CELLS_OF_A_PART, n_rows // 2)))
+    return _split(table, 0, _N_PARTS)
 
 
 def _parts(tables: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
     """Divide tables, each along its longer side, into parts that can show something."""
     whole = [table for table in tables if table.shape[0] > 1]
     for table in whole:
-        axis = int(np.argmax(table.shape))
-        n_parts = min(-(-_N_PARTS // len(whole)), table.size // _CELLS_OF_A_PART, table.shape[axis] // 2)
-        yield from np.array_split(table, max(1, n_parts), axis=axis)
+        yield from _split(table, int(np.argmax(table.shape)), -(-_N_PARTS // len(whole)))
+
+
+def _split(table: np.ndarray, axis: int, most: int) -> list[np.ndarray]:
+    return np.array_split(table, max(1, min(most, table.size // _CELLS_OF_A_PART, table.shape[axis] // 2)), axis=axis)
 
 
 def _compared(parts: list[np.ndarray], alike: _Alike, words: tuple[str, str], rng: np.random.Generator) -> list[Dependence]:

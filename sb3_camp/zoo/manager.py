@@ -91,7 +91,9 @@ def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
             settings.update(manager.custom_hyperparams or {})
         if manager.algo == "camp_dqn":
             _read_earlier_trial(manager, settings)
-        if SIGMA in settings and _maximised_a_certificate(manager):  # else it is a setting of somebody's algorithm
+    with_sigma = [settings for settings in (hyperparams, saved_hyperparams) if SIGMA in settings]
+    if with_sigma and _maximised_a_certificate(manager):  # else it is a setting of somebody's algorithm
+        for settings in with_sigma:
             settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
     return hyperparams, saved_hyperparams
 
