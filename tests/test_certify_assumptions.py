@@ -47,6 +47,19 @@ def test_a_noise_that_only_the_user_vouches_for_is_called_an_assumption(tmp_path
     assert "fresh noise" not in capsys.readouterr().out
 
 
+def test_independence_that_no_log_shows_is_called_an_assumption(tmp_path, capsys):
+    """An env that keeps what its first reset drew: the returns of EvalCallback's single env show nothing of it."""
+    run = make_run(tmp_path, env_wrapper=[noise(0.4)])
+    np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
+    monitor = write_monitor(tmp_path / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
+    evaluated = write_evaluation(tmp_path / "evaluations.npz", RETURNS)
+    for log, is_assumed in ((run / "evaluations.npz", True), (monitor, True), (evaluated, False)):
+        options = ["--sigma", 0.4, "--min-return", 0] if log == monitor else []
+        assert certify(log, *options, "-o", tmp_path) == 0
+        assert certificate_in(tmp_path)["independence_assumed"] is is_assumed
+        assert ("Assumed: the episodes are independent" in capsys.readouterr().out) == is_assumed
+
+
 def unknowing_log(folder: Path, kind: str) -> Path:
     """A log that cannot know of noise, below the folder of a run."""
     folder.mkdir(parents=True)

@@ -150,7 +150,7 @@ def test_an_assumed_sigma_is_named_in_a_frontier(tmp_path, capsys):
     options = ["--sigma", 0.2, "--min-return", 0, "-o", tmp_path / "out"]
     assert certify("--frontier", log, other, *options) == 0
     first, second = re.findall(r"^\[\d\] .*$", capsys.readouterr().out, re.M)
-    assert first.endswith(", sigma assumed") and "assumed" not in second
+    assert first.endswith(", sigma assumed, independence of the episodes assumed") and "assumed" not in second
 
 
 def test_the_plan_is_the_librarys_and_nothing_is_written(tmp_path, capsys):

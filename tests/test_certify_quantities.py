@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from support.logs import write_evaluation
 from sb3_camp.certification import certified_cvar, certified_probability, certified_quantile
 from sb3_camp.certification.certificate import read_certificate
 from sb3_camp.certification.quantities_figure import quantities_figure
+from sb3_camp.certification.rounded_text import percent
 from sb3_camp.errors import InputError
 
 OPTIONS = ["--probability-of", 150, 30.5, "--quantile", 0.05, "--cvar", 0.05, 1]
@@ -76,6 +78,12 @@ def test_the_picture_shows_each_with_its_name_and_no_higher(tmp_path):
     lines = [*returns.get_lines(), *probabilities.get_lines()]
     for line, values in zip(lines, curves, strict=True):
         assert line.get_drawstyle() == "steps-pre" and line.get_ydata().tolist() == values
+
+
+@pytest.mark.parametrize("share", [1e-320, 1e-13, 2.5e-9, 0.05, 1 / 3])
+def test_a_share_is_shown_exactly_and_short(share):
+    text = percent(share)
+    assert float(Fraction(text[:-2]) / 100 if text.endswith(" %") else text) == share and len(text) < 30
 
 
 @pytest.mark.parametrize("options", [["--quantile", 0], ["--quantile", 1], ["--cvar", 1.5], ["--cvar", 0]])

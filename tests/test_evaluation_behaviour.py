@@ -229,9 +229,26 @@ class ShowsLevel(gym.ObservationWrapper):
         return np.float32([self.unwrapped.level])
 
 
+class RewardsFall(gym.Wrapper):
+    """Pays less with each episode, which no observation shows."""
+
+    n = 0
+
+    def reset(self, **kwargs):
+        self.n += 1
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return observation, reward / self.n, terminated, truncated, info
+
+
+PAST += [(lambda: RewardsFall(cartpole()), noisy), (lambda: NormalizeReward(gym.make("Pendulum-v1")), noisy)]
+
+
 @pytest.mark.parametrize(("make", "wrap"), PAST)
 def test_episodes_that_depend_on_what_was_played_before_are_refused(make, wrap):
-    with pytest.raises(InputError, match="does not lead to the same observations once other episodes have been played"):
+    with pytest.raises(InputError, match="the same observations and rewards once other episodes have been played"):
         check(make, wrap)
 
 
@@ -300,6 +317,18 @@ class DrawsWhenBuilt(CountedEnv):
         return observation + np.float32(self.mass), info
 
 
-def test_what_was_drawn_when_the_environment_was_built_is_refused():
+class PaysAsBuilt(DrawsWhenBuilt):
+    """What it drew shows in its rewards alone."""
+
+    def reset(self, **kwargs):
+        return CountedEnv.reset(self, **kwargs)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward + self.mass, terminated, truncated, info
+
+
+@pytest.mark.parametrize("make", [DrawsWhenBuilt, PaysAsBuilt])
+def test_what_was_drawn_when_the_environment_was_built_is_refused(make):
     with pytest.raises(InputError, match="what was drawn when it was built"):
-        check(DrawsWhenBuilt, noisy)
+        check(make, noisy)

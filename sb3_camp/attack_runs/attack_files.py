@@ -12,7 +12,7 @@ import numpy as np
 from sb3_camp.attack_runs.attack_figure import attack_figure
 from sb3_camp.attack_runs.attack_result import AttackResult, AttackSettings, BudgetResult, parts_of
 from sb3_camp.attack_runs.mean_interval import mean_return
-from sb3_camp.certification.certificate import is_number
+from sb3_camp.certification.certificate_entries import is_number
 from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.errors import InputError
 from sb3_camp.files import json_writer, read_bytes, read_json, sha256, write_files

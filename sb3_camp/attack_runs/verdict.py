@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sb3_camp.attack_names import LEARNED, TRANSFER
 from sb3_camp.attack_runs.attack_result import AttackResult, BudgetResult
 from sb3_camp.attack_runs.mean_interval import mean_interval, mean_return
-from sb3_camp.certification.certificate import is_number
+from sb3_camp.certification.certificate_entries import is_number
 from sb3_camp.certification.rounded_text import exact
 from sb3_camp.errors import InputError
 from sb3_camp.files import read_json

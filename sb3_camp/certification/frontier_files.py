@@ -11,7 +11,8 @@ import numpy as np
 
 from sb3_camp.certification.assumptions import Evidence
 from sb3_camp.certification.build import certificate_of
-from sb3_camp.certification.certificate import Certificate, is_number, parse_certificate
+from sb3_camp.certification.certificate import Certificate, parse_certificate
+from sb3_camp.certification.certificate_entries import is_number
 from sb3_camp.certification.certificate_figure import certificate_figure, check_one_environment, default_labels, draw_curve
 from sb3_camp.certification.picture_file import save_figure
 from sb3_camp.certification.rounded_text import confidence, exact

@@ -23,6 +23,7 @@ def print_frontier(frontier: CertifiedFrontier, every: int) -> None:
     print("Assumed: they were listed before they were played, and all that were listed are here")
     for index, (label, one) in enumerate(zip(default_labels(certificates), certificates, strict=True), start=1):
         assumed = ", sigma assumed" if one.sigma_assumed else ""
+        assumed += ", independence of the episodes assumed" if one.independence_assumed else ""
         print(f"[{index}] {label}: {one.n_episodes} episodes, mean return {one.mean_return:.2f}{assumed}")
     for line in differing_lines(certificates):
         print(line)

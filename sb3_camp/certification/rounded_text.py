@@ -68,9 +68,10 @@ def confidence(alpha: float) -> str:
 def percent(share: float) -> str:
     """
     :param share: a finite number
-    :return: the same in per cent, exactly
+    :return: the same, exactly: in per cent, or as it is where that takes more than ten digits after the point
     """
-    return f"{(100 * _decimal(share)).normalize(_EXACT):f} %"
+    percent = (100 * _decimal(share)).normalize(_EXACT)
+    return f"{percent:f} %" if int(percent.as_tuple().exponent) >= -10 else exact(share)
 
 
 def _decimal(value: float | Decimal) -> Decimal:

@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_camp.errors import InputError
 from sb3_camp.evaluation.episodes import leave_games
+from sb3_camp.evaluation.recorder import RETURN_SO_FAR
 from sb3_camp.runs.noise_placement import SmoothingNoise
 
 _SEED, _STRIDE = 2**29, 16
@@ -55,10 +56,10 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
 
     - Two noises on the same course must give different observations, at the reset and at the steps. Where they do not, though
       another course is seen as another one, the policy sees past the noise.
-    - A reset with a seed must lead to what it led to when the environment was new. Where it does not, episodes depend on each
-      other. One episode that differs passes, if it stays the only one: the third episode of a BipedalWalker differs from all
-      others in small digits. An environment whose copies do not even agree when they are new draws at random in a way of its
-      own, and passes, unless each copy repeats itself: then it drew when it was built.
+    - A reset with a seed must lead to the observations and rewards that it led to when the environment was new. Where it does
+      not, episodes depend on each other. One episode that differs passes, if it stays the only one: the third episode of a
+      BipedalWalker differs from all others in small digits. An environment whose copies do not even agree when they are new
+      draws at random in a way of its own, and passes, unless each copy repeats itself: then it drew when it was built.
 
     :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
     :param clean_keys: Entries of a Dict observation that have no noise
@@ -72,9 +73,9 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
         if not _same_course(new, used) and not all(_same_course(new, _played_after_others(env)) for _ in range(_MORE_TIMES)):
             raise InputError(
-                "a reset with the same seed does not lead to the same observations once other episodes have been played, so "
-                "episodes depend on each other (statistics that move, a curriculum, random numbers that the seed does not "
-                "reach): take that out, or see to it that reset forgets what was before"
+                "a reset with the same seed does not lead to the same observations and rewards once other episodes have been "
+                "played, so episodes depend on each other (statistics that move, a curriculum, random numbers that the seed "
+                "does not reach): take that out, or see to it that reset forgets what was before"
             )
     elif all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(len(_COPIES))):
         raise InputError(
@@ -85,7 +86,7 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
 
 
 def _played(env: VecEnv, copies: list[_Copy], n_steps: int) -> Iterator[dict[str, np.ndarray]]:
-    """What the policy would see at the reset and after each step, by entry, with the ends of episodes among them."""
+    """What the policy would see at the reset and after each step, by entry; with ends of episodes and returns among them."""
     leave_games(env)
     env.unwrapped._reset_seeds()  # those that the zoo has given the envs, a different one each, would come before these
     has_noise = env.has_attr("choose_noise")
@@ -98,8 +99,9 @@ def _played(env: VecEnv, copies: list[_Copy], n_steps: int) -> Iterator[dict[str
         space.seed(copy.actions)
     yield {**_entries(env.reset())}
     for _ in range(n_steps):
-        observations, _, dones, _ = env.step(np.array([space.sample() for space in spaces]))
-        yield {**_entries(observations), "": dones}
+        observations, _, dones, infos = env.step(np.array([space.sample() for space in spaces]))
+        returns = np.array([info.get(RETURN_SO_FAR, np.nan) for info in infos])
+        yield {**_entries(observations), "": np.stack([dones, returns], axis=1)}
 
 
 def _entries(observations: Any) -> dict[str, np.ndarray]:

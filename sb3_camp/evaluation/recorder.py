@@ -17,6 +17,9 @@ from sb3_camp.wrappers.chain import wrapper_chain
 N_CLOSED = "n_closed_episodes"
 """Key that every ``info`` of an :class:`EpisodeRecorder` has: how many closed episodes wait to be taken."""
 
+RETURN_SO_FAR = "return_so_far"
+"""Key that every ``info`` of an :class:`EpisodeRecorder` has: the sum of the raw rewards since the last reset."""
+
 
 class Episode(NamedTuple):
     """
@@ -99,7 +102,7 @@ class EpisodeRecorder(gym.Wrapper, gym.utils.RecordConstructorArgs):
             raise InputError(f"the reward of a step is {reprlib.repr(reward)}, not a number") from None
         recorded = self._recorded(info) if self._keys else ()
         self._episode = self._episode.followed_by(Episode(value, abs(value), 1, value, recorded=recorded))
-        info[N_CLOSED] = len(self._closed)
+        info[N_CLOSED], info[RETURN_SO_FAR] = len(self._closed), self._episode.total_reward
         return observation, reward, terminated, truncated, info
 
     def take_closed_episodes(self, more_than: int = 0) -> list[Episode]:

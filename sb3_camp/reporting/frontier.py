@@ -84,6 +84,7 @@ def frontier_section(results: AgentResults) -> FrontierSection | None:
 def _member(one: Certificate, certificate: Certificate) -> str:
     texts = [f"{one.n_episodes} episodes, mean return {one.mean_return:.2f} without an attack"]
     texts += ["sigma assumed by whoever made the frontier"] if one.sigma_assumed else []
+    texts += ["independence of the episodes assumed by whoever made the frontier"] if one.independence_assumed else []
     texts += [f"file of the agent {one.model or 'not known'}, SHA-256 {one.model_sha256 or 'not known'}"]
     if one.model_sha256 == certificate.model_sha256:
         noise = "and noise " if one.sigma == certificate.sigma and one.sensor_sigma == certificate.sensor_sigma else ""
