@@ -21,7 +21,7 @@ from sb3_camp.certify import main as certify
 from sb3_camp.errors import InputError
 from sb3_camp.evaluate import main as evaluate
 from sb3_camp.runs.run_folder import RunFolder
-from sb3_camp.tuning.workers import open_study
+from sb3_camp.tuning.workers import check_objective, open_study
 from sb3_camp.zoo import register
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -240,10 +240,12 @@ def test_a_command_line_that_would_drop_the_sigma_of_a_trial_is_refused(tmp_path
     assert exp.setup_experiment()[0].get_env().get_attr("sigma") == [0.4]
 
 
-def test_sigma_of_a_study_without_certificates_is_left_to_the_algorithm(tmp_path, monkeypatch):
+@pytest.mark.parametrize("objective", [None, {"radii": [0.2]}])
+def test_a_sigma_that_a_study_did_not_search_as_noise_is_left_to_the_algorithm(tmp_path, monkeypatch, objective):
     monkeypatch.setitem(HYPERPARAMS_CONVERTER, "dqn", dict)  # as somebody's algorithm that samples sigma and nothing else
     path = str(tmp_path / "study.log")
     study = open_study(path, "study", create=True)
+    check_objective(study, objective)
     distributions = {"sigma": optuna.distributions.FloatDistribution(0.1, 1.0)}
     for _ in range(2):
         study.add_trial(optuna.trial.create_trial(params={"sigma": 0.3}, distributions=distributions, value=1.0))

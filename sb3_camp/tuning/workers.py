@@ -186,6 +186,15 @@ def check_objective(study: optuna.Study, objective: dict[str, Any] | None) -> No
     )
 
 
+def objective_of(study: optuna.Study) -> dict[str, Any] | None:
+    """
+    :param study: A study
+    :return: what its trials maximise, as :func:`check_objective` has noted it, None for the zoo's own objective
+    """
+    noted = study.user_attrs.get(OBJECTIVE)
+    return None if noted is None else json.loads(noted)
+
+
 def _difference(noted: str | None, wanted: str | None) -> str:
     if noted is None or wanted is None:
         one, other = (text or "the mean return of the zoo" for text in (noted, wanted))

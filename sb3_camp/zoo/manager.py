@@ -28,7 +28,7 @@ from sb3_camp.zoo.hyperparams_opt import Unsampled, not_sampled, of_earlier_tria
 if TYPE_CHECKING:
     from sb3_camp.evaluation import EvaluationEnv
 
-SIGMA = "sigma"
+SIGMA, SIGMA_RANGE, SEARCHES_SIGMA = "sigma", "sigma_range", "searches_sigma"
 
 
 def extend_manager(zoo_exp_manager: ModuleType) -> None:
@@ -92,17 +92,17 @@ def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
         if manager.algo == "camp_dqn":
             _read_earlier_trial(manager, settings)
     with_sigma = [settings for settings in (hyperparams, saved_hyperparams) if SIGMA in settings]
-    if with_sigma and _maximised_a_certificate(manager):  # else it is a setting of somebody's algorithm
+    if with_sigma and _searched_sigma(manager):  # else it is a setting of somebody's algorithm
         for settings in with_sigma:
             settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
     return hyperparams, saved_hyperparams
 
 
-def _maximised_a_certificate(manager: Any) -> bool:
-    from sb3_camp.tuning.workers import OBJECTIVE, open_study
+def _searched_sigma(manager: Any) -> bool:
+    from sb3_camp.tuning.workers import objective_of, open_study
 
     study = open_study(manager.storage, manager.study_name, create=False)
-    return study is not None and study.user_attrs.get(OBJECTIVE) is not None
+    return study is not None and SEARCHES_SIGMA in (objective_of(study) or {})
 
 
 def _read_earlier_trial(manager: Any, settings: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial
         if attendance is not None and attendance.is_surplus():
             print(f"Trial {trial.number} is one too many: another worker has begun the last one")
             return math.nan  # by which the trial fails, and does not count
-        sigma_range = objective.get("sigma_range")
+        sigma_range = objective.get(SIGMA_RANGE)
         if sigma_range is not None:  # threads of --n-jobs share the manager
             manager = _with_noise(copy.copy(manager), trial.suggest_float(SIGMA, *sigma_range, log=True))
         return zoo_objective(manager, seen)
@@ -176,7 +176,7 @@ def _prepare_study(manager: Any) -> None:
     from sb3_camp.tuning.workers import Attendance, check_objective, open_study, opened_database
 
     objective = getattr(manager, "sb3_camp_objective", None)
-    if objective is not None and objective.get("sigma_range") is None:
+    if objective is not None and objective.get(SIGMA_RANGE) is None:
         from sb3_camp.tuning.callback import certifiable_sigma  # slow to import, which other runs are spared
 
         certifiable_sigma(_evaluation_env(manager))  # before the first trial, as it would be wrong in all of them
@@ -239,7 +239,7 @@ def _without_certified(callbacks: Any) -> tuple[list[Any], dict[str, Any] | None
 
 
 def _described(manager: Any, objective: dict[str, Any]) -> dict[str, Any]:
-    """All that decides the values of a study, apart from the hyper-parameters."""
+    """All that decides the values of a study, apart from the hyper-parameters, and whether the noise is one of these."""
     from sb3_camp.tuning.callback import CertifiedReturnCallback
 
     callback = CertifiedReturnCallback(**objective)
@@ -253,6 +253,7 @@ def _described(manager: Any, objective: dict[str, Any]) -> dict[str, Any]:
         **callback.criterion.description(),
         "n_eval_episodes": callback.n_eval_episodes,
         "deterministic": callback.deterministic,
+        **({} if callback.sigma_range is None else {SEARCHES_SIGMA: True}),
     }
 
 
