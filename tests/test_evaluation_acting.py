@@ -220,9 +220,18 @@ class Counts(th.nn.Module):
         return values
 
 
-def test_a_buffer_that_is_not_saved_must_not_move_either():
+class Forgets(Counts):
+    """Drops a buffer at its first call."""
+
+    def forward(self, values):
+        self.calls = None
+        return values
+
+
+@pytest.mark.parametrize("kind", [Counts, Forgets])
+def test_a_buffer_that_is_not_saved_must_not_move_either(kind):
     env = make_vec_env("CartPole-v1", 2, wrapper_class=recorded)
     model = DQN("MlpPolicy", env, device="cpu")
-    model.policy.q_net.q_net.insert(0, Counts())
+    model.policy.q_net.q_net.insert(0, kind())
     with pytest.raises(InputError, match=r"the policy changes while it plays .*calls"), fixed_policy(model):
         play_episodes(model, env, 2, seed=0)

@@ -96,11 +96,11 @@ def fixed_policy(model: PolicyPredictor) -> Iterator[None]:
     before = {name: values.detach().clone() for name, values in _numbers(policy).items()}
     yield
     after = _numbers(policy)
-    changed = [name for name, values in before.items() if not _same_numbers(after[name], values)]
+    changed = [name for name, values in before.items() if name not in after or not _same_numbers(after[name], values)]
     if changed:
         raise InputError(
-            f"the policy changes while it plays ({', '.join(changed[:3])}), so episodes depend on each other: its statistics "
-            "must be frozen in eval mode, as those of torch.nn.BatchNorm1d are"
+            f"the policy changes while it plays ({', '.join(changed[:3])}), so episodes depend on each other: what it "
+            "averages, counts or keeps must stay as it is in eval mode, as torch.nn.BatchNorm1d's statistics do"
         )
 
 
