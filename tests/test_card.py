@@ -20,7 +20,7 @@ from support.report_pages import full_certificate, least_certificate, written
 
 from sb3_camp.attack_runs.agent_results import AgentResults
 from sb3_camp.card import main
-from sb3_camp.certification.certificate import Certificate, Source, read_certificate
+from sb3_camp.certification.certificate import Certificate, read_certificate
 from sb3_camp.files import sha256
 from sb3_camp.reporting.model_card import escaped, model_card
 from sb3_camp.runs.normalization import read_normalization
@@ -90,7 +90,7 @@ def test_an_old_certificate_has_a_card_too(tmp_path):
 
 def test_a_card_says_that_nothing_was_checked_of_the_independence_of_its_episodes(tmp_path):
     checked = full_certificate()
-    for certificate, says_it in ((checked, False), (replace(checked, sources=[Source("evaluations.npz", "b" * 64)]), True)):
+    for certificate, says_it in ((checked, False), (replace(checked, independence_assumed=True), True)):
         assert ("That the episodes are independent is an assumption too" in card_of(certificate, tmp_path)) == says_it
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from support.certify_runs import MODEL_SHA256, RETURNS, certify, error_line, noisy_run
@@ -48,14 +49,25 @@ def test_a_noise_that_only_the_user_vouches_for_is_called_an_assumption(tmp_path
 
 
 def test_independence_that_no_log_shows_is_called_an_assumption(tmp_path, capsys):
-    """An env that keeps what its first reset drew: the returns of EvalCallback's single env show nothing of it."""
+    """An env that keeps what its first reset drew: the returns of a single env show nothing of it."""
     run = make_run(tmp_path, env_wrapper=[noise(0.4)])
     np.savez(run / "evaluations.npz", timesteps=[500], results=[[9.0, 8.0]], ep_lengths=[[9, 8]])
     monitor = write_monitor(tmp_path / "0.monitor.csv", [(9.0, 9, 0.25), (12.0, 12, 0.5)])
-    evaluated = write_evaluation(tmp_path / "evaluations.npz", RETURNS)
-    for log, is_assumed in ((run / "evaluations.npz", True), (monitor, True), (evaluated, False)):
-        options = ["--sigma", 0.4, "--min-return", 0] if log == monitor else []
-        assert certify(log, *options, "-o", tmp_path) == 0
+    logs = [(run / "evaluations.npz", True), (monitor, True)]
+    gym.register("Unknown-v0", vector_entry_point="unknown:VectorEnv")
+    for name, n_envs, native, env_id, is_assumed in (
+        ("several", 8, False, "CartPole-v1", False),
+        ("single", 1, False, "CartPole-v1", True),
+        ("known", 8, True, "CartPole-v1", False),
+        ("unknown", 8, True, "Unknown-v0", True),
+        ("unregistered", 8, True, "Unregistered-v0", True),
+    ):
+        (tmp_path / name).mkdir()
+        changes = {"n_envs": n_envs, "native_vec_env": native, "env_id": env_id}
+        logs.append((write_evaluation(tmp_path / name / "evaluations.npz", RETURNS, **changes), is_assumed))
+    for log, is_assumed in logs:
+        options = ["--sigma", 0.4] if log == monitor else []
+        assert certify(log, *options, "--min-return", 0, "-o", tmp_path) == 0
         assert certificate_in(tmp_path)["independence_assumed"] is is_assumed
         assert ("Assumed: the episodes are independent" in capsys.readouterr().out) == is_assumed
 

@@ -243,7 +243,26 @@ class RewardsFall(gym.Wrapper):
         return observation, reward / self.n, terminated, truncated, info
 
 
-PAST += [(lambda: RewardsFall(cartpole()), noisy), (lambda: NormalizeReward(gym.make("Pendulum-v1")), noisy)]
+class KeepsItsFirstDraw(CountedEnv):
+    """As a map that is made once, from the first seed and without a draw from the generator of the episodes."""
+
+    level = None
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.level = np.random.default_rng(seed).normal() if self.level is None else self.level
+        return observation, info
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward + self.level, terminated, truncated, info
+
+
+PAST += [
+    (KeepsItsFirstDraw, noisy),
+    (lambda: RewardsFall(cartpole()), noisy),
+    (lambda: NormalizeReward(gym.make("Pendulum-v1")), noisy),
+]
 
 
 @pytest.mark.parametrize(("make", "wrap"), PAST)
@@ -326,6 +345,22 @@ class PaysAsBuilt(DrawsWhenBuilt):
     def step(self, action):
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward + self.mass, terminated, truncated, info
+
+
+class SeedsTheGlobalGenerator(CountedEnv):
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        np.random.seed(seed)
+        return np.random.random(1).astype(np.float32), {}
+
+    def step(self, action):
+        return np.random.random(1).astype(np.float32), *super().step(action)[1:]
+
+
+def test_a_generator_that_copies_share_is_named_and_processes_have_their_own():
+    with pytest.raises(InputError, match=r"np\.random .*--vec-env subproc"):
+        check(SeedsTheGlobalGenerator, noisy)
+    check(SeedsTheGlobalGenerator, noisy, SubprocVecEnv)
 
 
 @pytest.mark.parametrize("make", [DrawsWhenBuilt, PaysAsBuilt])

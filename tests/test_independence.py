@@ -77,6 +77,25 @@ def test_levels_that_decide_half_of_the_variance_are_found(key, n_envs, n_episod
     assert find_dependence(as_returns(values).astype(float), np.ones(n_episodes), n_envs) is not None
 
 
+@pytest.mark.parametrize(
+    ("n_envs", "n_episodes", "bad"),
+    [
+        *((64, n_episodes, bad) for n_episodes in (1000, 10_000, 100_000) for bad in ([5], [5, 6], range(5, 11), [1, 5, 60])),
+        *((n_envs, 10_000, [1]) for n_envs in (2, 3, 16, 256)),
+        (1000, 10_000, [3, 4, 5]),
+    ],
+)
+def test_few_envs_that_differ_from_all_others_are_found_wherever_they_stand(n_envs, n_episodes, bad):
+    returns = by_turns(lambda chunk, turn, env: 0.0 if env in bad else 20.0, n_envs, n_episodes)
+    assert "of one env" in find_dependence(returns, np.ones(n_episodes), n_envs).what
+
+
+@pytest.mark.parametrize(("n_envs", "n_episodes", "bad"), [(64, 10_000, [5]), (256, 10_000, [0]), (1000, 10_000, [3])])
+def test_few_turns_that_differ_from_all_others_are_found(n_envs, n_episodes, bad):
+    returns = by_turns(lambda chunk, turn, env: 0.0 if turn in bad else 20.0, n_envs, n_episodes)
+    assert find_dependence(returns, np.ones(n_episodes), n_envs) is not None
+
+
 @pytest.mark.parametrize("n_envs", [1, 2, 64])
 def test_statistics_that_move_along_with_the_episodes_are_found(n_envs):
     state, rng = np.zeros(n_envs), np.random.default_rng(0)

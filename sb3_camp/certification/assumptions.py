@@ -22,6 +22,7 @@ from sb3_camp.errors import InputError
 from sb3_camp.runs.layers import Shows, is_smoothing_noise, layer_of_entry
 from sb3_camp.runs.run_folder import RunFolder
 from sb3_camp.runs.scenario import Scenario, takes_sigma, wrapper_entries
+from sb3_camp.tasks.registry import n_native_episodes
 from sb3_camp.tasks.returns import is_gymnasiums, lowest_return, registration_of
 
 # Packages that an environment of Gymnasium and the wrappers known here come from
@@ -43,6 +44,7 @@ class Evidence:
     :param clean_keys: the entries of the observation that have no noise
     :param min_return: a return that no episode can fall below
     :param min_return_basis: :data:`GIVEN` or :data:`KNOWN`
+    :param independence_assumed: whether a log shows too little to check that its episodes are independent
     """
 
     logs: list[EpisodeLog]
@@ -52,6 +54,7 @@ class Evidence:
     clean_keys: list[str] | None
     min_return: float
     min_return_basis: str
+    independence_assumed: bool
 
     @property
     def returns(self) -> np.ndarray:
@@ -82,7 +85,17 @@ def find_evidence(logs: list[EpisodeLog], sigma: float | None, min_return: float
                 f"{log.path}: holds the return {log.returns.min():g}, below {lowest:g}: pass the lowest return that any "
                 "episode of this task can have with --min-return"
             )
-    return Evidence(logs, run, noise, assumed, clean_keys, lowest, basis)
+    return Evidence(logs, run, noise, assumed, clean_keys, lowest, basis, not all(map(_shows_independence, logs)))
+
+
+def _shows_independence(log: EpisodeLog) -> bool:
+    """
+    Whether episodes that have something in common would show it: what a single env drew once and kept, all of its episodes
+    have, and in a vector environment that nothing is known of, what a seeded reset of all drew.
+    """
+    if log.n_envs is None or log.n_envs == 1:
+        return False
+    return not log.native_vec_env or (log.env_id in gym.registry and n_native_episodes(log.env_id) is not None)
 
 
 def find_run(logs: Sequence[EpisodeLog]) -> RunFolder | None:
@@ -269,7 +282,7 @@ def find_min_return(logs: Sequence[EpisodeLog], run: RunFolder | None, given: fl
     known = None if env_kwargs is None else lowest_return(env_id, env_kwargs)
     changed_by = None if known is None else _what_may_lower(known, log, run, env_id)
     if given is not None:
-        if known is not None and given > known:
+        if known is not None and changed_by is None and given > known:
             raise InputError(f"--min-return {given:g}: an episode of {env_id} can return {known:g}: leave it out")
         return given, GIVEN
     if known is not None and changed_by is None:

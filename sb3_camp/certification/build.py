@@ -44,6 +44,7 @@ def certificate_of(evidence: Evidence, radii: Sequence[float] | np.ndarray, **op
         sigma_assumed=evidence.sigma_assumed,
         clean_keys=evidence.clean_keys,
         min_return_basis=evidence.min_return_basis,
+        independence_assumed=evidence.independence_assumed,
     )
     if evidence.run is not None:
         certificate = replace(certificate, env_id=certificate.env_id or evidence.run.env_id, algo=evidence.run.algo)

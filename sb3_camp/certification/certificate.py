@@ -133,6 +133,7 @@ class Certificate:
     min_return_basis: str | None = None
     min_return_slope: list[float] | None = None
     support: list[float] | None = None
+    independence_assumed: bool | None = None
     n_episodes: int
     longest_episode: int | None = None
     step_limit: int | None = None
@@ -147,11 +148,6 @@ class Certificate:
     targets: dict[str, float | None] = field(default_factory=dict)
     sources: list[Source]
     versions: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def independence_assumed(self) -> bool:
-        """Whether a log does not tell which env played which episode, so that nothing was checked of their independence."""
-        return any(source.n_envs is None for source in self.sources)
 
     @property
     def level(self) -> float:
@@ -199,8 +195,6 @@ class Certificate:
         for name, value in asdict(self).items():
             if name == "ceiling":
                 content["radii_over_255"] = [radius / 255 for radius in self.radii] if self.pixels else None
-            if name == "n_episodes":
-                content["independence_assumed"] = self.independence_assumed
             content[name] = value
             if name == "looks":
                 content["holds_together"] = self.holds_together

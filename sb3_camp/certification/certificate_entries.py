@@ -114,6 +114,7 @@ KINDS = {
     "min_return_basis": _TEXT,
     "min_return_slope": _NUMBERS,
     "support": _NUMBERS,
+    "independence_assumed": _SWITCH,
     "n_episodes": _COUNT,
     "longest_episode": Kind(_is_count, "a whole number that is at least 0"),
     "step_limit": _COUNT,

@@ -57,8 +57,12 @@ def print_report(certificate: Certificate, every: int) -> None:
     else:
         print(f"Assumed: no episode can return less than {exact(certificate.min_return)}")
     if certificate.independence_assumed:
-        print("Assumed: the episodes are independent, each from a reset that drew its start afresh (no log tells which env")
-        print("played which, so that nothing was checked: evaluate checks it)")
+        print(
+            "Assumed: the episodes are independent, each from a reset that drew its start afresh. What an env keeps does not"
+        )
+        print(
+            "show in these logs: they do not tell which env played which, or a single one or an unknown vector env played all"
+        )
     if certificate.support is not None:
         low, high = exact(certificate.support[0]), exact(certificate.support[-1])
         print(f"Assumed: the {len(certificate.support)} thresholds from {low} to {high} were fixed beforehand (--support)")

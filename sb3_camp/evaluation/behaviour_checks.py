@@ -31,11 +31,14 @@ class _Copy(NamedTuple):
     actions: int
 
 
-# The first is to be compared with another one like it, with others that differ in their noise, and with one of another course
+# The first is to be compared with another one like it, with others that differ in their noise, and with those of other
+# courses, several of them, as what the first reset of a copy draws may be of two kinds only
 _FIRST, _LIKE_IT, _OTHER_NOISES, _OTHER_COURSE = 0, 1, (2, 3), 4
-_COPIES = [_Copy(_SEED, 0, 0), _Copy(_SEED, 0, 0), _Copy(_SEED, 1, 0), _Copy(_SEED, 2, 0), _Copy(_SEED + 1, 0, 1)]
-_BETWEEN = [_Copy(_SEED + 2 + i, 0, 2 + i) for i in range(len(_COPIES))]
-
+_COPIES = [
+    *(_Copy(_SEED, noise, 0) for noise in (0, 0, 1, 2)),
+    *(_Copy(_SEED + other, 0, other) for other in (1, 2, 3)),
+]
+_BETWEEN = [_Copy(_SEED + 4 + i, 0, 4 + i) for i in range(len(_COPIES))]
 
 N_COPIES = len(_COPIES)
 """Number of envs that :func:`check_behaviour` takes."""
@@ -56,10 +59,11 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
 
     - Two noises on the same course must give different observations, at the reset and at the steps. Where they do not, though
       another course is seen as another one, the policy sees past the noise.
-    - A reset with a seed must lead to the observations and rewards that it led to when the environment was new. Where it does
-      not, episodes depend on each other. One episode that differs passes, if it stays the only one: the third episode of a
-      BipedalWalker differs from all others in small digits. An environment whose copies do not even agree when they are new
-      draws at random in a way of its own, and passes, unless each copy repeats itself: then it drew when it was built.
+    - A reset with a seed must lead to the observations and rewards that it led to when the environment was new, in each copy,
+      whatever that has played before. Where it does not, episodes depend on each other. One episode that differs passes, if
+      it stays the only one: the third episode of a BipedalWalker differs from all others in small digits. An environment whose
+      copies do not even agree when they are new draws at random in a way of its own, and passes, unless each copy repeats
+      itself: then it drew when it was built.
 
     :param env: :data:`N_COPIES` new envs, as :class:`~sb3_camp.evaluation.EvaluationEnv` builds them
     :param clean_keys: Entries of a Dict observation that have no noise
@@ -67,21 +71,21 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
     :raises InputError: if one of these does not hold
     """
     new = list(_played(env, _COPIES, _N_STEPS))
-    used = _played_after_others(env)
     if noisy and env.has_attr("choose_noise"):
         _check_noise(new, clean_keys)
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
-        if not _same_course(new, used) and not all(_same_course(new, _played_after_others(env)) for _ in range(_MORE_TIMES)):
+        if not _leads_back(env, new) and not all(_leads_back(env, new) for _ in range(_MORE_TIMES)):
             raise InputError(
                 "a reset with the same seed does not lead to the same observations and rewards once other episodes have been "
                 "played, so episodes depend on each other (statistics that move, a curriculum, random numbers that the seed "
                 "does not reach): take that out, or see to it that reset forgets what was before"
             )
-    elif all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(len(_COPIES))):
+    elif _repeats_itself(env, new):
         raise InputError(
-            "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: what "
-            "was drawn when it was built stays for all its episodes, so they depend on each other: draw it in reset, from "
-            "the seed"
+            "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: either "
+            "what was drawn when it was built stays for all its episodes, so that they depend on each other (draw it in "
+            "reset, from the seed), or the copies take turns at one generator that reset seeds, as np.random or random is (draw from "
+            "self.np_random, or evaluate with --vec-env subproc)"
         )
 
 
@@ -130,11 +134,18 @@ def _check_noise(new: list[dict[str, np.ndarray]], clean_keys: Collection[str]) 
                 )
 
 
-def _played_after_others(env: VecEnv) -> list[dict[str, np.ndarray]]:
+def _leads_back(env: VecEnv, new: list[dict[str, np.ndarray]]) -> bool:
+    """Whether the course of the first copy leads each copy, after other episodes, to where it led when it was new."""
+    used = _played_after_others(env, [_COPIES[_FIRST]] * N_COPIES)
+    return all(_same(before, _FIRST, after, i) for before, after in zip(new, used, strict=True) for i in range(N_COPIES))
+
+
+def _repeats_itself(env: VecEnv, new: list[dict[str, np.ndarray]]) -> bool:
+    used = _played_after_others(env, _COPIES)
+    return all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(N_COPIES))
+
+
+def _played_after_others(env: VecEnv, copies: list[_Copy]) -> list[dict[str, np.ndarray]]:
     for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
         pass
-    return list(_played(env, _COPIES, _N_STEPS))
-
-
-def _same_course(one: list[dict[str, np.ndarray]], other: list[dict[str, np.ndarray]]) -> bool:
-    return all(_same(before, _FIRST, after, _FIRST) for before, after in zip(one, other, strict=True))
+    return list(_played(env, copies, _N_STEPS))
