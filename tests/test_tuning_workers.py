@@ -154,6 +154,6 @@ def test_workers_that_begin_a_new_database_at_once_all_find_it_ready(tmp_path):
 
 
 def test_a_database_that_is_not_there_is_the_error_of_the_database(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "_FIRST_WAIT", 0.0)
+    monkeypatch.setattr(workers.time, "sleep", lambda seconds: pytest.fail("waits for what will not come"))
     with pytest.raises(OperationalError, match="unable to open database file"):
         open_study(f"sqlite:///{tmp_path}/no/such/folder/s.db", "study", create=False)

@@ -135,8 +135,24 @@ def opened_database(url: str) -> Any:
         try:
             return optuna.storages.get_storage(url)
         except DatabaseError:
+            if not _answers(url):
+                raise
             time.sleep(_FIRST_WAIT * 2**attempt * random.uniform(0.5, 1))
     return optuna.storages.get_storage(url)
+
+
+def _answers(url: str) -> bool:
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import DatabaseError
+
+    engine = create_engine(url)
+    try:
+        with engine.connect():
+            return True
+    except DatabaseError:
+        return False
+    finally:
+        engine.dispose()
 
 
 def open_study(storage: str, study_name: str, *, create: bool) -> optuna.Study | None:

@@ -38,7 +38,7 @@ def tell_zoo_run(env: VecEnv, run: ZooRun) -> None:
     :param run: What is known of it from now on, wrapped or not
     """
     if id(env) not in _RUNS:
-        finalize(env, _RUNS.pop, id(env))
+        finalize(env, _RUNS.pop, id(env), None)
     _RUNS[id(env)] = run
 
 

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from sb3_camp.errors import InputError
 from sb3_camp.runs.scenario import WRAPPER_KEYS, noisy_wrappers, takes_sigma
 from sb3_camp.tuning.zoo_run import ZooRun, tell_zoo_run
+from sb3_camp.zoo.algorithms import ALGORITHMS
 from sb3_camp.zoo.command_errors import one_line_errors
 from sb3_camp.zoo.hyperparams_opt import Unsampled, not_sampled, of_earlier_trial
 
@@ -57,52 +58,44 @@ def _extend(zoo_method: Callable[..., Any], extended: Callable[..., Any]) -> Cal
     return method
 
 
-def _setup_experiment(zoo_method: Callable[..., Any], manager: Any) -> Any:
+def _with_one_line_errors(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> Any:
     with one_line_errors():
-        return zoo_method()
-
-
-def _learn(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwargs: Any) -> None:
-    with one_line_errors():
-        zoo_method(*args, **kwargs)
-
-
-def _load_trial(
-    zoo_method: Callable[..., Any], manager: Any, storage: str, study_name: str, trial_id: int | None = None, **kwargs: Any
-) -> Any:
-    from sb3_camp.tuning.workers import open_study
-
-    study = open_study(storage, study_name, create=False)
-    if study is None:
-        raise InputError(f"--study-name: there is no study {study_name!r} in {storage}")
-    n_trials = len(study.get_trials(deepcopy=False))
-    if trial_id is not None and not -n_trials <= trial_id < n_trials:
-        raise InputError(f"--trial-id {trial_id}: the study {study_name!r} has {n_trials} trials, counted from 0")
-    return zoo_method(storage, study_name, trial_id, **kwargs)
+        return zoo_method(*args, **kwargs)
 
 
 def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
-    hyperparams, saved_hyperparams = zoo_method()
     if manager.trial_id is None or not (manager.storage and manager.study_name):
-        return hyperparams, saved_hyperparams
+        return zoo_method()
+    objective = _objective_of_the_trial(manager)
+    hyperparams, saved_hyperparams = zoo_method()
+    is_known = objective is not None or manager.algo in ALGORITHMS
     for settings in (hyperparams, saved_hyperparams):
-        if manager.trial_id == 0:  # which the zoo takes for none
+        if manager.trial_id == 0 and is_known:  # which the zoo takes for none
             settings.update(manager.load_trial(manager.storage, manager.study_name, 0))
             settings.update(manager.custom_hyperparams or {})
         if manager.algo == "camp_dqn":
             _read_earlier_trial(manager, settings)
-    with_sigma = [settings for settings in (hyperparams, saved_hyperparams) if SIGMA in settings]
-    if with_sigma and _searched_sigma(manager):  # else it is a setting of somebody's algorithm
-        for settings in with_sigma:
+        if SIGMA in settings and SEARCHES_SIGMA in (objective or {}):  # else it is a setting of somebody's algorithm
             settings.update(_with_sigma(manager, settings, settings.pop(SIGMA)))
     return hyperparams, saved_hyperparams
 
 
-def _searched_sigma(manager: Any) -> bool:
+def _objective_of_the_trial(manager: Any) -> dict[str, Any] | None:
+    """
+    :return: what the study of ``--trial-id`` maximises, None for the zoo's own objective
+    :raises InputError: if there is no such study, or no such trial in it
+    """
     from sb3_camp.tuning.workers import objective_of, open_study
 
     study = open_study(manager.storage, manager.study_name, create=False)
-    return study is not None and SEARCHES_SIGMA in (objective_of(study) or {})
+    if study is None:
+        raise InputError(f"--study-name: there is no study {manager.study_name!r} in {manager.storage}")
+    n_trials = len(study.get_trials(deepcopy=False))
+    if not -n_trials <= manager.trial_id < n_trials:
+        raise InputError(
+            f"--trial-id {manager.trial_id}: the study {manager.study_name!r} has {n_trials} trials, counted from 0"
+        )
+    return objective_of(study)
 
 
 def _read_earlier_trial(manager: Any, settings: dict[str, Any]) -> None:
@@ -137,16 +130,21 @@ def _create_envs(zoo_method: Callable[..., Any], manager: Any, *args: Any, **kwa
     env = zoo_method(*args, **kwargs)
     manager.sb3_camp_observation_space = env.observation_space
     folder = None if manager.optimize_hyperparameters else Path(manager.save_path)
-    environment = functools.partial(_evaluation_env, manager)
+    environment = functools.partial(_evaluation_env, *_scenario(manager))  # and not the manager, which holds its models
     tell_zoo_run(env, ZooRun(environment, folder, getattr(manager, "sb3_camp_objective", None)))
     return env
 
 
-def _evaluation_env(manager: Any) -> "EvaluationEnv":
-    from sb3_camp.evaluation import EvaluationEnv
-
+def _scenario(manager: Any) -> tuple[str, Any, dict[str, Any]]:
+    """Id, keyword arguments and wrappers of the environment of an evaluation."""
     env_kwargs = getattr(manager, "_eval_env_kwargs_args", None) or manager.env_kwargs
-    return EvaluationEnv(manager.env_name.gym_id, copy.deepcopy(env_kwargs), copy.deepcopy(manager.sb3_camp_wrappers))
+    return manager.env_name.gym_id, env_kwargs, manager.sb3_camp_wrappers
+
+
+def _evaluation_env(env_id: str, env_kwargs: Any, wrappers: dict[str, Any]) -> "EvaluationEnv":
+    from sb3_camp.evaluation import EvaluationEnv  # slow to import, which other runs are spared
+
+    return EvaluationEnv(env_id, copy.deepcopy(env_kwargs), copy.deepcopy(wrappers))
 
 
 def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial) -> float:
@@ -166,10 +164,10 @@ def _objective(zoo_method: Callable[..., Any], manager: Any, trial: optuna.Trial
         return zoo_objective(manager, seen)
 
 
-def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) -> None:
+def _hyperparameters_optimization(zoo_method: Callable[..., Any], manager: Any) -> Any:
     with one_line_errors():
         _prepare_study(manager)
-        zoo_method()
+        return zoo_method()
 
 
 def _prepare_study(manager: Any) -> None:
@@ -179,7 +177,7 @@ def _prepare_study(manager: Any) -> None:
     if objective is not None and objective.get(SIGMA_RANGE) is None:
         from sb3_camp.tuning.callback import certifiable_sigma  # slow to import, which other runs are spared
 
-        certifiable_sigma(_evaluation_env(manager))  # before the first trial, as it would be wrong in all of them
+        certifiable_sigma(_evaluation_env(*_scenario(manager)))  # before the first trial, as it would be wrong in all of them
     if manager.storage and manager.study_name:
         if objective is not None and manager.storage.endswith(".log"):
             # Optuna's lock of a relative path in a sub-folder, if a killed worker leaves it behind, is never broken
@@ -197,9 +195,8 @@ def _prepare_study(manager: Any) -> None:
 
 
 _EXTENDED: dict[str, Callable[..., Any]] = {
-    "setup_experiment": _setup_experiment,
-    "learn": _learn,
-    "load_trial": _load_trial,
+    "setup_experiment": _with_one_line_errors,
+    "learn": _with_one_line_errors,
     "read_hyperparameters": _read_hyperparameters,
     "_preprocess_hyperparams": _preprocess_hyperparams,
     "create_envs": _create_envs,
@@ -243,7 +240,7 @@ def _described(manager: Any, objective: dict[str, Any]) -> dict[str, Any]:
     from sb3_camp.tuning.callback import CertifiedReturnCallback
 
     callback = CertifiedReturnCallback(**objective)
-    environment = _evaluation_env(manager)
+    environment = _evaluation_env(*_scenario(manager))
     return {
         "algo": manager.algo,
         "env": environment.env_id,
