@@ -84,8 +84,8 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
         raise InputError(
             "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: either "
             "what was drawn when it was built stays for all its episodes, so that they depend on each other (draw it in "
-            "reset, from the seed), or the copies take turns at one generator that reset seeds, as np.random or random is (draw "
-            "from self.np_random, or evaluate with --vec-env subproc)"
+            "reset, from the seed), or the copies take turns at one generator that reset seeds, as np.random or random is "
+            "(draw from self.np_random, or evaluate with --vec-env subproc)"
         )
 
 
