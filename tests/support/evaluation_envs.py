@@ -117,7 +117,10 @@ class DyingEnv(CountedEnv):
 
 
 class SeededOnce(gym.Env):
-    """Draws its levels from a generator that its constructor seeds, the same for all envs, and earns the level, 1 to 1000."""
+    """
+    Draws its levels from a generator that its constructor seeds, the same for all envs, and earns the level, 1 to 1000, in the
+    last of ten steps.
+    """
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -127,10 +130,13 @@ class SeededOnce(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         self.level = float(self.levels.integers(1, 1001))
+        self.n_steps = 0
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        return np.zeros(1, np.float32), self.level, True, False, {}
+        self.n_steps += 1
+        is_last = self.n_steps == 10
+        return np.zeros(1, np.float32), self.level * is_last, is_last, False, {}
 
 
 gym.register("tests/SeededOnce-v0", SeededOnce, disable_env_checker=True)
