@@ -93,7 +93,7 @@ def _shows_independence(log: EpisodeLog) -> bool:
     Whether episodes that have something in common would show it: what a single env drew once and kept, all of its episodes
     have, and in a vector environment that nothing is known of, what a seeded reset of all drew.
     """
-    if log.n_envs is None or log.n_envs == 1:
+    if log.n_envs in (None, 1):
         return False
     return not log.native_vec_env or (log.env_id in gym.registry and n_native_episodes(log.env_id) is not None)
 

@@ -90,7 +90,7 @@ def find_dependence(
             found += _compared(_parts(tables, axis), alike, (name, "chunk" if n_envs == 1 else "env"), rng)
     if len(sizes) > 1 and min(found, key=_p_value).p_value >= FALSE_ALARM:
         for name, ranks in columns.items():
-            found += _compared(_side_by_side(ranks, sizes), _ALIKE_IN_CHUNKS, (name, "chunk"), rng)
+            found += _compared(_side_by_side(ranks, sizes), _ALIKE[0], (name, "chunk"), rng)
     return next((one for one in found if one.p_value < FALSE_ALARM), None)
 
 
@@ -128,10 +128,9 @@ def _next_turn(x: np.ndarray) -> np.ndarray:
 
 # Each takes ranks (n_orders, n_turns, n_envs), centred, and is the larger, the more is alike
 _Alike = dict[str, Callable[[np.ndarray], np.ndarray]]
-_ALIKE_IN_CHUNKS: _Alike = {"the {0} of one {1} are more alike than those of different {1}s": _same_env}
 # By the axis along which to divide a table (n_turns, n_envs) for them: few envs that differ from all others are in each part
 _ALIKE: dict[int, _Alike] = {
-    0: _ALIKE_IN_CHUNKS,
+    0: {"the {0} of one {1} are more alike than those of different {1}s": _same_env},
     1: {
         "the {0} of all {1}s in one turn are more alike than those of different turns": _same_turn,
         "the {0} of one episode and of the next in the same {1} are more alike than those of any two": _next_turn,

@@ -58,9 +58,7 @@ def print_report(certificate: Certificate, every: int) -> None:
         print(f"Assumed: no episode can return less than {exact(certificate.min_return)}")
     if certificate.independence_assumed:
         print(
-            "Assumed: the episodes are independent, each from a reset that drew its start afresh. What an env keeps does not"
-        )
-        print(
+            "Assumed: the episodes are independent, each from a reset that drew its start afresh. What an env keeps does not\n"
             "show in these logs: they do not tell which env played which, or a single one or an unknown vector env played all"
         )
     if certificate.support is not None:

@@ -5,7 +5,7 @@ A few copies are played side by side, with the same seeds and actions, and again
 wrapper is called does not matter.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -74,13 +74,14 @@ def check_behaviour(env: VecEnv, clean_keys: Collection[str] = (), noisy: bool =
     if noisy and env.has_attr("choose_noise"):
         _check_noise(new, clean_keys)
     if all(_same(seen, _FIRST, seen, _LIKE_IT) for seen in new):
-        if not _leads_back(env, new) and not all(_leads_back(env, new) for _ in range(_MORE_TIMES)):
+        first = [_FIRST] * N_COPIES
+        if not _leads_back(env, new, first) and not all(_leads_back(env, new, first) for _ in range(_MORE_TIMES)):
             raise InputError(
                 "a reset with the same seed does not lead to the same observations and rewards once other episodes have been "
                 "played, so episodes depend on each other (statistics that move, a curriculum, random numbers that the seed "
                 "does not reach): take that out, or see to it that reset forgets what was before"
             )
-    elif _repeats_itself(env, new):
+    elif _leads_back(env, new, range(N_COPIES)):
         raise InputError(
             "each copy of the environment repeats its own episodes with the same seed, but two copies do not agree: either "
             "what was drawn when it was built stays for all its episodes, so that they depend on each other (draw it in "
@@ -134,18 +135,9 @@ def _check_noise(new: list[dict[str, np.ndarray]], clean_keys: Collection[str]) 
                 )
 
 
-def _leads_back(env: VecEnv, new: list[dict[str, np.ndarray]]) -> bool:
-    """Whether the course of the first copy leads each copy, after other episodes, to where it led when it was new."""
-    used = _played_after_others(env, [_COPIES[_FIRST]] * N_COPIES)
-    return all(_same(before, _FIRST, after, i) for before, after in zip(new, used, strict=True) for i in range(N_COPIES))
-
-
-def _repeats_itself(env: VecEnv, new: list[dict[str, np.ndarray]]) -> bool:
-    used = _played_after_others(env, _COPIES)
-    return all(_same(before, i, after, i) for before, after in zip(new, used, strict=True) for i in range(N_COPIES))
-
-
-def _played_after_others(env: VecEnv, copies: list[_Copy]) -> list[dict[str, np.ndarray]]:
+def _leads_back(env: VecEnv, new: list[dict[str, np.ndarray]], courses: Sequence[int]) -> bool:
+    """Whether each copy, after other episodes, is led by the course of another one to where it led that when it was new."""
     for _ in _played(env, _BETWEEN, _N_STEPS_BETWEEN):
         pass
-    return list(_played(env, copies, _N_STEPS))
+    used = list(_played(env, [_COPIES[k] for k in courses], _N_STEPS))
+    return all(_same(before, k, after, i) for before, after in zip(new, used, strict=True) for i, k in enumerate(courses))
