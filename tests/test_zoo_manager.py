@@ -66,6 +66,8 @@ def test_trial_0_of_somebodys_study_is_left_to_the_zoo(monkeypatch):
     in_yml = manager().read_hyperparameters()[0]["learning_rate"]
     assert manager(**where, trial_id=0).read_hyperparameters()[0]["learning_rate"] == in_yml
     assert manager(**where, trial_id=1).read_hyperparameters()[0]["learning_rate"] == 0.5
+    for absent in ({**where, "study_name": "other"}, {"storage": "other.log", "study_name": "s"}):
+        assert manager(**absent, trial_id=0).read_hyperparameters()[0]["learning_rate"] == in_yml
 
 
 def test_what_the_methods_of_a_fork_return_comes_back(monkeypatch):

@@ -66,11 +66,16 @@ def _with_one_line_errors(zoo_method: Callable[..., Any], manager: Any, *args: A
 def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
     if manager.trial_id is None or not (manager.storage and manager.study_name):
         return zoo_method()
-    objective = _objective_of_the_trial(manager)
+    from sb3_camp.tuning.workers import objective_of, open_study
+
+    study = open_study(manager.storage, manager.study_name, create=False)
+    objective = None if study is None else objective_of(study)
+    if manager.trial_id == 0 and objective is None and manager.algo not in ALGORITHMS:
+        return zoo_method()  # which takes 0 for no trial
+    _check_trial(manager, study)
     hyperparams, saved_hyperparams = zoo_method()
-    is_known = objective is not None or manager.algo in ALGORITHMS
     for settings in (hyperparams, saved_hyperparams):
-        if manager.trial_id == 0 and is_known:  # which the zoo takes for none
+        if manager.trial_id == 0:
             settings.update(manager.load_trial(manager.storage, manager.study_name, 0))
             settings.update(manager.custom_hyperparams or {})
         if manager.algo == "camp_dqn":
@@ -80,14 +85,7 @@ def _read_hyperparameters(zoo_method: Callable[..., Any], manager: Any) -> Any:
     return hyperparams, saved_hyperparams
 
 
-def _objective_of_the_trial(manager: Any) -> dict[str, Any] | None:
-    """
-    :return: what the study of ``--trial-id`` maximises, None for the zoo's own objective
-    :raises InputError: if there is no such study, or no such trial in it
-    """
-    from sb3_camp.tuning.workers import objective_of, open_study
-
-    study = open_study(manager.storage, manager.study_name, create=False)
+def _check_trial(manager: Any, study: optuna.Study | None) -> None:
     if study is None:
         raise InputError(f"--study-name: there is no study {manager.study_name!r} in {manager.storage}")
     n_trials = len(study.get_trials(deepcopy=False))
@@ -95,7 +93,6 @@ def _objective_of_the_trial(manager: Any) -> dict[str, Any] | None:
         raise InputError(
             f"--trial-id {manager.trial_id}: the study {manager.study_name!r} has {n_trials} trials, counted from 0"
         )
-    return objective_of(study)
 
 
 def _read_earlier_trial(manager: Any, settings: dict[str, Any]) -> None:
